@@ -1,0 +1,1 @@
+"""The clients' side over HTTP and Server-Sent Events."""

@@ -1,0 +1,1 @@
+"""The agent's side: one ``serve --stdio`` child per session, driven over pipes."""

@@ -1,0 +1,1 @@
+"""The clients' side over one WebSocket: ``toolrelay.v1``."""

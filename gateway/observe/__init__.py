@@ -1,0 +1,1 @@
+"""What operators see: logs, metrics. Nothing enters here that redaction has not passed."""
