@@ -8,6 +8,7 @@ its message may quote what a peer sent.
 
 import json
 import logging
+import math
 import re
 import sys
 import traceback
@@ -19,6 +20,7 @@ from uuid import UUID
 import structlog
 
 from gateway.model.clean import DiagnosticText
+from gateway.observe import metrics
 
 VALUE_CHARS = 512
 """A text value is cut here; free text (``text``) at eight times that."""
@@ -30,7 +32,7 @@ Redact = Callable[[str], str]
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 LINE_BREAKERS = re.compile(r"[^\x20-\x7e]|[\"\\]")
-TRUSTED = ("event", "level", "timestamp", "logger")  # ours, made of literals: redaction has nothing to find there
+TRUSTED = ("event", "level", "timestamp", "part")  # ours, made of literals: redaction has nothing to find there
 
 
 class Logger(Protocol):
@@ -77,7 +79,7 @@ class Logger(Protocol):
 
 def get_logger(name: LiteralString) -> Logger:
     """The logger of one module or part; works before ``configure``, with its defaults."""
-    return cast("Logger", structlog.get_logger(logger=name))
+    return cast("Logger", structlog.get_logger(part=name))
 
 
 def configure(
@@ -88,24 +90,44 @@ def configure(
     ``pretty`` is for people; default: when ``stream`` (default stderr) is a terminal. Libraries' own warnings come
     through here too.
     """
-    target = sys.stderr if stream is None else stream
-    people = target.isatty() if pretty is None else pretty
+    _install(LEVELS[level], redact or _unchanged, stream, pretty)
+    root = logging.getLogger()
+    root.handlers = [_Library()]
+    root.setLevel(max(LEVELS[level], logging.WARNING))
+
+
+def _install(level: int, redact: Redact, stream: TextIO | None, pretty: bool | None) -> None:
+    people = (stream or sys.stderr).isatty() if pretty is None else pretty
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             _bounded,
-            _redaction(redact or _unchanged),
+            _redaction(redact),
             _pretty if people else _json,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(target),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: _Writer(stream),
         cache_logger_on_first_use=False,
     )
-    root = logging.getLogger()
-    root.handlers = [_Library()]
-    root.setLevel(max(LEVELS[level], logging.WARNING))
+
+
+class _Writer:
+    """Writes whole lines to the stream, or to what stderr is at that moment."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+
+    def write(self, line: str) -> None:
+        stream = sys.stderr if self._stream is None else self._stream
+        try:
+            stream.write(f"{line}\n")
+            stream.flush()
+        except (OSError, ValueError):
+            metrics.LOG_LINES_LOST.inc()  # the log is the one place that cannot report its own end
+
+    debug = info = warning = error = write
 
 
 def exception_values(error: BaseException) -> dict[str, Scalar]:
@@ -143,7 +165,7 @@ def _bounded(_logger: object, _method: str, event: MutableMapping[str, Any]) -> 
             case None | bool() | int():
                 pass
             case float():
-                event[name] = round(value, 6) if abs(value) < 1e15 else str(value)
+                event[name] = round(value, 6) if math.isfinite(value) else str(value)
             case Enum():
                 event[name] = _cut(str(value.value), VALUE_CHARS)
             case UUID():
@@ -178,7 +200,7 @@ def _json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str
 
 def _pretty(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
     time = str(event.pop("timestamp", ""))[11:19]
-    level, name = event.pop("level", ""), event.pop("logger", "")
+    level, name = event.pop("level", ""), event.pop("part", "")
     text = _plain(str(event.pop("event", "")))
     values = " ".join(f"{key}={_plain(str(value))}" for key, value in event.items())
     return f"{time} {level:<7} {name}: {text} {values}".rstrip()
@@ -199,7 +221,9 @@ class _Library(logging.Handler):
             text = record.getMessage()
         except Exception:  # a library's broken format string must not end what called it
             text = "unreadable message"
-        structlog.get_logger(logger="library").warning("library_message", library=record.name, text=text)
+        structlog.get_logger(part="library").warning("library_message", library=record.name, text=text)
 
 
-_log = get_logger("observe.log")
+_log = get_logger("log")
+# A logger that is used before ``configure`` keeps the same rules.
+_install(logging.INFO, _unchanged, None, None)

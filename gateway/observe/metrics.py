@@ -84,6 +84,7 @@ REFUSED = _counter("refused", "What was refused because a limit was reached or a
 # The process.
 REDACTIONS = _counter("redactions", "Parts of texts that were removed.", "kind")
 TASKS = _gauge("tasks", "Background tasks that run.")
+LOG_LINES_LOST = _counter("log_lines_lost", "Log lines that could not be written.")
 TASK_FAILURES = _counter("task_failures", "Background tasks that ended with an error and are not started again.")
 TASK_RESTARTS = _counter("task_restarts", "Supervised tasks that were started again.", "task")
 
