@@ -153,7 +153,7 @@ def command(values: Sequence[str]) -> None:
 
 def cwd(value: str) -> None:
     """An absolute folder; braces stand for the session's id and for nothing else."""
-    if not value.startswith(("/", "~/")):
+    if not value.startswith("/"):
         raise ValueError("cwd: must be an absolute path")
     rest = value.replace("{session_id}", "")
     if "{" in rest or "}" in rest or "\0" in rest:

@@ -22,7 +22,7 @@ LABELS: Final = {
     "task": "the literal name that a supervised task was given in the source",
     "route": "the template of a route, such as `/v1/sessions/{sid}`",
     "status": "the HTTP status",
-    "what": "requests, auth, sockets, streams, sessions",
+    "what": "requests, auth, sockets, streams, sessions, host, origin",
     "version": "the version of this build",
 }
 """Where each label's values come from; a label that is not here may not be used (a test reads this)."""
