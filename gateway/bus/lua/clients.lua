@@ -1,0 +1,48 @@
+-- Registrations: names, the record's end. Rendered behind calls.lua.
+
+local function client_key(client_id)
+  return base .. ':c:' .. client_id
+end
+
+local function client_due(client_id)
+  return 'r' .. sid() .. ':' .. client_id
+end
+
+-- A registration ends. `reason` departed frees its name, timed_out keeps it spent (HTTP protocol, "Registrations");
+-- `heir` is the registration that takes the place over by key, and so gets the name.
+local function retire(client_id, reason, heir)
+  local v = redis.call('HMGET', client_key(client_id), 'name', 'key')
+  leave_calls(client_id, heir)
+  redis.call('DEL', client_key(client_id))
+  redis.call('ZREM', base .. ':clients', client_id)
+  redis.call('ZREM', due_key, client_due(client_id))
+  if v[2] and v[2] ~= '' and redis.call('HGET', base .. ':keys', v[2]) == client_id then
+    redis.call('HDEL', base .. ':keys', v[2])
+  end
+  if reason == 'departed' and not heir then redis.call('HDEL', base .. ':names', v[1]) end
+  append('{"type":"client_left","client_id":"' .. client_id .. '","reason":"' .. reason .. '"}')
+  return v[1]
+end
+
+-- The name that a registration gets: the wanted one, or the first free counter behind it; the base is cut so that the
+-- whole stays within 32 characters. Where the search begins is remembered per base, so it does not grow with use.
+local function free_name(wanted)
+  local names = base .. ':names'
+  if redis.call('HEXISTS', names, wanted) == 0 then return wanted end
+  local n = tonumber(redis.call('HGET', names, '#' .. wanted) or 2)
+  while true do
+    local suffix = '-' .. int(n)
+    local name = string.sub(wanted, 1, 32 - #suffix) .. suffix
+    n = n + 1
+    if redis.call('HEXISTS', names, name) == 0 then
+      redis.call('HSET', names, '#' .. wanted, int(n))
+      return name
+    end
+  end
+end
+
+-- The lapse instant of a registration as the answer says it: JSON null where it has none.
+local function expires_json(expires)
+  if expires then return '"' .. rfc3339(expires) .. '"' end
+  return 'null'
+end
