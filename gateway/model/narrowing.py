@@ -9,14 +9,14 @@ of a copy knows whether it accepts more than its original: a ``not`` over such a
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, cast
-from urllib.parse import unquote
 
 import msgspec
 
 from gateway.model.clean import ModelJson
 from gateway.model.limits import CHILD_SCHEMA_BYTES, CHILD_SCHEMA_DEPTH
+from gateway.model.references import References
 from gateway.model.schema_budget import fit_schema
-from gateway.model.schema_words import ANNOTATIONS, Dialect, Schema, Steps, dialect_of, path_text, walk
+from gateway.model.schema_words import ANNOTATIONS, Dialect, Schema, Steps, dialect_of, path_text
 
 NODES: Final = 10_000
 """Object schemas in a copy, references followed; a schema that unfolds to more is not native."""
@@ -117,17 +117,7 @@ class _Copier:
         self._nodes = 0
         self._dropped: dict[str, None] = {}
         self._changes: dict[str, None] = {}
-        self._ids: dict[str, dict[str, Any]] = {}
-        self._anchors: dict[str, list[dict[str, Any]]] = {}
-        for _, inner in walk(root):
-            identity: object = inner.get("$id", inner.get("id") if self._dialect is Dialect.DRAFT4 else None)
-            if isinstance(identity, str):
-                if identity.startswith("#"):
-                    self._anchors.setdefault(identity[1:], []).append(inner)
-                else:
-                    self._ids[identity.removesuffix("#")] = inner
-            if isinstance(anchor := inner.get("$anchor"), str):
-                self._anchors.setdefault(anchor, []).append(inner)
+        self._references = References(root, self._dialect)
 
     def notes(self) -> tuple[str, ...]:
         notes = [*self._changes]
@@ -143,7 +133,7 @@ class _Copier:
         self._nodes += 1
         if self._nodes > NODES:
             raise _Unfolds
-        if schema is not scope.base and self._opens_scope(schema):
+        if schema is not scope.base and self._references.opens_scope(schema):
             scope = scope._replace(base=schema)
         target = schema.get("$ref")
         if not isinstance(target, str):
@@ -154,14 +144,8 @@ class _Copier:
         beside = self._members({word: value for word, value in schema.items() if word != "$ref"}, at, scope)
         return _both(followed, beside)
 
-    def _opens_scope(self, schema: dict[str, Any]) -> bool:
-        if self._dialect.ref_stands_alone and "$ref" in schema:
-            return False
-        identity: object = schema.get("id" if self._dialect is Dialect.DRAFT4 else "$id")
-        return isinstance(identity, str) and not identity.startswith("#")
-
     def _follow(self, reference: str, at: Steps, scope: _Scope) -> _Copied:
-        found = self._resolve(reference, scope.base)
+        found = self._references.resolve(reference, scope.base)
         if found is None:
             self._change("a reference was left open at", at)
             return _Copied({}, loose=True)
@@ -170,31 +154,6 @@ class _Copier:
             self._change("recursion was cut at", at)
             return _Copied({}, loose=True)
         return self.copy(target, at, _Scope(base, (*scope.targets, id(target))))
-
-    def _resolve(self, reference: str, base: Schema) -> tuple[Schema, Schema] | None:
-        """The schema that a reference means, and the one that its own references start from. ``None``: not found by
-        the plain rules; the copy then accepts anything there."""
-        if not reference.startswith("#"):
-            known = self._ids.get(reference.removesuffix("#"))
-            return None if known is None else (known, known)
-        fragment = unquote(reference[1:])
-        if fragment == "":
-            return base, base
-        if not fragment.startswith("/"):
-            anchored = self._anchors.get(fragment, [])
-            return (anchored[0], base) if len(anchored) == 1 and not self._ids else None
-        place: Any = base
-        for step in fragment[1:].split("/"):
-            name = step.replace("~1", "/").replace("~0", "~")
-            if isinstance(place, dict):
-                place = cast(dict[str, Any], place).get(name)
-            elif isinstance(place, list) and name.isdecimal() and int(name) < len(cast(list[Any], place)):
-                place = cast(list[Any], place)[int(name)]
-            else:
-                return None
-            if isinstance(place, dict) and self._opens_scope(cast(dict[str, Any], place)):
-                base = cast(dict[str, Any], place)
-        return (cast(Schema, place), base) if isinstance(place, (dict, bool)) else None
 
     def _change(self, what: str, at: Steps) -> None:
         self._changes[f"{what} {path_text('', at) or 'the root'}"] = None
