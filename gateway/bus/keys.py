@@ -11,14 +11,16 @@ from uuid import UUID
 
 from gateway.model.limits import PARTITIONS
 
-PERMANENT: Final = ("{g}:sessions:",)
-"""Keys without a lifetime: the index of sessions by creation, one per agent, repaired by whoever reads it."""
+PERMANENT: Final = ("{g}:sessions:*", "{p??}:due")
+"""Keys without a lifetime (patterns behind the prefix): the index of sessions by creation, one per agent, repaired by
+whoever reads it; a partition's due set, which holds what is open and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
     """The keys of one session that Python names."""
 
+    session_id: str
     tag: str
     base: str
     due: str
@@ -89,7 +91,7 @@ class Keys:
         """The keys of a session. ``session_id`` is a canonical UUID (36 characters); anything else is a defect of the
         caller: ids of requests are checked where they come in."""
         tag = self.tags[UUID(session_id).int % PARTITIONS]
-        return SessionKeys(tag, f"{self._prefix}:{tag}:s:{session_id}", self.due(tag))
+        return SessionKeys(session_id, tag, f"{self._prefix}:{tag}:s:{session_id}", self.due(tag))
 
     def due(self, tag: str) -> str:
         """What is due in a partition, by the server's milliseconds."""

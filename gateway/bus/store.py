@@ -5,6 +5,7 @@ Order: commands of one session go over one connection in the order of these call
 need not await each (redis.md, "Connections").
 """
 
+from asyncio import Future
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
@@ -75,7 +76,7 @@ class Store:
         self.keys: Final = keys
         self.scripts: Final = scripts
 
-    def send(self, session: SessionKeys, script: Script, *args: Arg) -> Awaitable[object]:
+    def send(self, session: SessionKeys, script: Script, *args: Arg) -> "Future[object]":
         """Enqueues a script now; whoever awaits the result sees ``ScriptError`` raw."""
         return self.topology.for_partition(session.tag).run(script, (session.base, session.due), args)
 
