@@ -42,7 +42,7 @@ class Dispatched:
 
 @dataclass(frozen=True, slots=True)
 class Undeliverable:
-    """Not dispatched, and nothing was logged: the client is ``gone``, its list has changed (``stale``), or the bus knows
+    """Not dispatched, and nothing was logged: the client is ``gone``, its list has changed (``stale``), or there is
     a call of this id already (``refused``)."""
 
     why: str
@@ -81,7 +81,7 @@ class Calls:
     def dispatch(
         self, outbox: Outbox, call: Dispatch, *, until: float, delivered: str, then: Callable[[Reply], None]
     ) -> None:
-        """The owner's dispatch; the call's deadline is ``until`` (the loop's time). ``then`` is told what came of it."""
+        """The owner's dispatch; the call's deadline is ``until`` (the loop's time). ``then`` is told what came."""
         outbox.put(
             self._store.scripts.dispatch,
             call.call_id,
