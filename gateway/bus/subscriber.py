@@ -103,7 +103,7 @@ class Subscriber:
         self._probing = False
         self._closed = False
         self.probe_channel = probe_channel or b"toolrelay:probe:" + secrets.token_hex(8).encode()
-        self.subscribe(self.probe_channel, self._probe_came)
+        self._channels[self.probe_channel] = _Channel((self._probe_came,))
 
     @property
     def up(self) -> bool:
@@ -151,7 +151,8 @@ class Subscriber:
         self.unsubscribe(self.probe_channel, self._probe_came)
         self.probe_channel = channel
         self._probe_back = self._probe_sent
-        self.subscribe(channel, self._probe_came)
+        self._channels.setdefault(channel, _Channel()).callbacks = (self._probe_came,)
+        self._mark(channel)
 
     def _forget_gap(self, callback: Callable[[], None]) -> None:
         with contextlib.suppress(ValueError):
