@@ -189,7 +189,7 @@ class Connection:
         self.on_connect: list[Callable[[Wire], Awaitable[None]]] = []
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[BusUnavailable], None]] = []
-        self._resolve = resolve if callable(resolve) else _always(resolve)
+        self._resolve = resolve if callable(resolve) else always(resolve)
         self._login = login or Login()
         self._bounds = bounds or Bounds()
         self._connect_s = connect_s
@@ -391,7 +391,9 @@ async def answer(future: "Future[object]", timeout: float) -> object:
         raise BusUnavailable(Kind.TIMEOUT, maybe_applied=True) from None
 
 
-def _always(endpoint: Endpoint) -> Resolve:
+def always(endpoint: Endpoint) -> Resolve:
+    """A place that does not change."""
+
     async def resolve() -> Endpoint:
         return endpoint
 

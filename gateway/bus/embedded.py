@@ -265,7 +265,7 @@ class EmbeddedServer:
             try:
                 await self._launch()
             except (EmbeddedError, OSError) as error:
-                logger.error("the embedded server does not come back: %s", error)  # noqa: TRY400 - the text says it
+                logger.error("the embedded server does not come back: %s", error)
                 await self._end_process()
             else:
                 self.restarts += 1

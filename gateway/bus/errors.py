@@ -39,7 +39,7 @@ class BusError(Exception):
     """Anything that Redis or the way to it can raise."""
 
 
-class BusUnavailable(BusError):  # noqa: N818
+class BusUnavailable(BusError):
     """The bus cannot do it now. ``maybe_applied`` is true when the command may have been executed all the same: its
     caller decides what to do, this layer never sends a command twice."""
 
@@ -67,11 +67,11 @@ class CommandError(BusError):
         self.detail = detail
 
 
-class NoScript(BusError):  # noqa: N818
+class NoScript(BusError):
     """The server does not know this script; nothing was executed."""
 
 
-class Redirect(BusError):  # noqa: N818
+class Redirect(BusError):
     """Cluster: the slot is served by another node; nothing was executed. ``host`` is empty when it is the same host."""
 
     def __init__(self, slot: int, host: str, port: int, *, ask: bool) -> None:

@@ -29,9 +29,9 @@ class SessionKeys:
         return f"{self.base}:log"
 
     @property
-    def push(self) -> str:
+    def push(self) -> bytes:
         """The push channel: each event as it is written, loss allowed."""
-        return self.base
+        return self.base.encode()
 
     @property
     def tokens(self) -> str:
@@ -99,9 +99,9 @@ class Keys:
         """What the base keys of a partition's sessions begin with."""
         return f"{self._prefix}:{tag}:s:"
 
-    def inbox(self, tag: str, incarnation: str) -> str:
+    def inbox(self, tag: str, incarnation: str) -> bytes:
         """The channel on which one incarnation of a node hears of its sessions in a partition."""
-        return f"{self._prefix}:{tag}:in:{incarnation}"
+        return f"{self._prefix}:{tag}:in:{incarnation}".encode()
 
     def index(self, agent_id: str) -> str:
         """Ids of an agent's sessions by creation."""

@@ -22,6 +22,7 @@ class NodeInfo(msgspec.Struct, frozen=True):
     children: int = 0
     max_children: int = 0
     draining: bool = False
+    started_ms: int = 0
     version: str = ""
 
 
@@ -49,11 +50,16 @@ class Nodes:
         """Renews this node's lease and reads the others': the bus clock in milliseconds."""
         reply = await self._run(limits.NODE_LEASE_MS, _encode(info))
         rows = reply[1:]
-        self._living = {
-            text(incarnation): Node(text(incarnation), _decode(data))
-            for incarnation, data in zip(rows[::2], rows[1::2], strict=True)
-            if data is not None
-        }
+        by_name: dict[str, Node] = {}
+        for incarnation, data in zip(rows[::2], rows[1::2], strict=True):
+            node = Node(text(incarnation), _decode(data)) if data is not None else None
+            if node is None:
+                continue
+            other = by_name.get(node.info.name)
+            # A name is one process at a time (its state folder is locked): the younger one has replaced the elder.
+            if other is None or other.info.started_ms < node.info.started_ms:
+                by_name[node.info.name] = node
+        self._living = {node.incarnation: node for node in by_name.values()}
         return int(reply[0])
 
     async def leave(self) -> None:
