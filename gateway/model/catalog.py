@@ -116,7 +116,9 @@ def build_catalog(
     for entry, tool in tools:
         name = names[entry.client_id, tool.name]
         candidates[name] = _candidate(name, tool, redaction, (excluded or {}).get(name))
-    preferred = sorted(tools, key=lambda pair: (rank.get(names[pair[0].client_id, pair[1].name], len(rank)), -pair[0].order))
+    preferred = sorted(
+        tools, key=lambda pair: (rank.get(names[pair[0].client_id, pair[1].name], len(rank)), -pair[0].order)
+    )
     native = _fill([candidates[names[entry.client_id, tool.name]][0] for entry, tool in preferred], own)
     items: list[Item] = []
     for entry, tool in tools:

@@ -13,6 +13,14 @@ SIZED = {".py", ".ts", ".js", ".mjs", ".lua", ".html", ".css"}
 BASELINE = Path(__file__).with_name("sizes.txt")
 TASK_OWNER = "gateway/observe/tasks.py"
 REDACTION = "gateway/model/redaction"
+CLEAN_ALREADY = {
+    "gateway/bus/sessions.py": "reads back what was clean when it was queued",
+    "gateway/model/catalog.py": "puts clean parts together",
+    "gateway/model/narrowing.py": "encodes a copy of a schema that was clean when it was stored",
+    "gateway/services/answers.py": "a constant",
+    "gateway/services/offers.py": "encodes what was clean when it was stored, and numbers",
+}
+"""Who else may call a clean type, and why it needs no redaction there."""
 CLEAN_TYPES = {"LogText", "LogJson", "ModelText", "ModelJson", "DispatchJson", "DiagnosticText"}
 
 
@@ -108,9 +116,16 @@ def clean_calls(source: str) -> list[int]:
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if not name.startswith(REDACTION)])
+@pytest.mark.parametrize(
+    "name", [name for name in SOURCES if not name.startswith(REDACTION) and name not in CLEAN_ALREADY]
+)
 def test_only_redaction_makes_clean_types(name: str) -> None:
     assert clean_calls(read(name)) == []
+
+
+@pytest.mark.parametrize("name", CLEAN_ALREADY)
+def test_the_list_of_other_makers_is_short(name: str) -> None:
+    assert clean_calls(read(name)), "takes its name off the list"
 
 
 def test_clean_calls_are_seen() -> None:
