@@ -111,7 +111,14 @@ async def spawn(
     pid = launched.process.pid
     try:
         start = reaper.register(pid)
-        return Child(launched, start, on_event, reaper, bounds or ChildBounds(), protocol or ChildProtocol())
+        return Child(
+            launched,
+            start,
+            on_event=on_event,
+            reaper=reaper,
+            bounds=bounds or ChildBounds(),
+            protocol=protocol or ChildProtocol(),
+        )
     except BaseException as error:
         kill_session(pid)
         launched.process.wait()
@@ -129,6 +136,7 @@ class Child:
         self,
         launched: Launched,
         start: int,
+        *,
         on_event: Callable[[ChildEvent], None],
         reaper: Reaper,
         bounds: ChildBounds,

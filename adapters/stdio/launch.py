@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from adapters.stdio.reaper_process import kill_session
+
 INHERITED: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
 """What a child gets of the node's environment; everything else is the agent's own."""
 
@@ -111,17 +113,9 @@ async def launch(spec: LaunchSpec, *, timeout: float = SPAWN_S) -> Launched:
             ours.append(read_end if reads else write_end)
             theirs.append(write_end if reads else read_end)
         orders = {"limits": spec.limits.as_orders(), "drop": [name for name in ("LC_CTYPE",) if name not in env]}
+        shim = (sys.executable, "-I", "-S", str(_SHIM))
         process = subprocess.Popen(  # noqa: ASYNC220, S603 -- returns at the shim's exec, 1 ms; a list, no shell
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                str(_SHIM),
-                str(os.getpid()),
-                str(theirs[3]),
-                json.dumps(orders),
-                *spec.command,
-            ],
+            [*shim, str(os.getpid()), str(theirs[3]), json.dumps(orders), *spec.command],
             stdin=theirs[0],
             stdout=theirs[1],
             stderr=theirs[2],
@@ -141,16 +135,16 @@ async def launch(spec: LaunchSpec, *, timeout: float = SPAWN_S) -> Launched:
     try:
         async with asyncio.timeout(timeout):
             said = await _read_to_end(report)
-        if said:
-            raise _refusal(said)
     except BaseException as error:
-        _bury(process)
-        close_all((stdin, stdout, stderr))
+        _bury(process, (stdin, stdout, stderr))
         if isinstance(error, TimeoutError):
             raise LaunchError("timeout", f"not started within {timeout} s") from None
         raise
     finally:
         close_all((report,))
+    if said:
+        _bury(process, (stdin, stdout, stderr))
+        raise _refusal(said)
     return Launched(process, stdin, stdout, stderr)
 
 
@@ -205,7 +199,8 @@ def _fault(code: int) -> LaunchFault:
     return "failed"
 
 
-def _bury(process: subprocess.Popen[bytes]) -> None:
+def _bury(process: subprocess.Popen[bytes], descriptors: Iterable[int]) -> None:
     """A process that never became the agent: it has nothing to save."""
-    process.kill()
+    kill_session(process.pid)
     process.wait()
+    close_all(descriptors)
