@@ -119,7 +119,7 @@ class Calls:
         outbox.put(self._store.scripts.expire, call_id, then=lambda reply: then(_number(reply)))
 
     def end(self, outbox: Outbox, call_id: str, event: Event, detail: str = "") -> None:
-        """The owner ends a call: ``END`` when the child cancelled it, ``DUE`` when its clock ran out."""
+        """The owner ends a call: ``END`` when the child cancelled it, ``TIMEOUT`` when its clock ran out."""
         outbox.put(self._store.scripts.end_call, call_id, event.value, detail)
 
     async def get(self, session_id: str, call_id: str) -> Record | None:

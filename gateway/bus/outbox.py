@@ -67,6 +67,8 @@ class Outbox:
         self._bytes = 0
         self._repeating = False
         self._lost = False
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -87,6 +89,7 @@ class Outbox:
         size = sum(len(arg) for arg in args if isinstance(arg, str | bytes))
         write = _Write(self._number, script, args, then, until, size)
         self._waiting.append(write)
+        self._empty.clear()
         self._bytes += size
         if len(self._waiting) > _MOST or self._bytes > _MOST_BYTES:
             self._lose(Overrun("too many writes wait for the bus"))
@@ -113,6 +116,8 @@ class Outbox:
             return
         self._waiting.popleft()
         self._bytes -= write.size
+        if not self._waiting:
+            self._empty.set()
         if isinstance(error, ScriptError) and error.code in ("fenced", "not_found"):
             self._lose(refused(error))
         elif write.then is not None:
@@ -158,6 +163,15 @@ class Outbox:
             self._lost = True
             self._waiting.clear()
             self._on_lost(error)
+
+    async def drained(self, timeout: float) -> bool:
+        """Waits until everything has been answered, for ``timeout`` seconds at most; whether it was."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def close(self) -> None:
         """Nothing more is written, and nobody is told."""

@@ -84,6 +84,10 @@ class Store:
         """Runs a session's script. Raises Refusal, Fenced or BusUnavailable."""
         return await answered(self.send(self.keys.session(session_id), script, *args))
 
+    def now_ms(self, tag: str) -> int:
+        """The clock that stamps a partition's instants, as this node estimates it now."""
+        return int(self.topology.clock_for(tag).now_ms())
+
     async def call(self, tag: str, *args: Arg) -> object:
         """One command on the connection of a tag. Raises BusUnavailable."""
         return await self.topology.for_partition(tag).call(*args)

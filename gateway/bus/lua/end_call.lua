@@ -1,5 +1,5 @@
--- The owner ends a call. ARGV: epoch, op, call_id, event of the table ('end', or 'due' when the child's own clock ran
--- out), detail ('' = none). Returns 1 when the call was open.
+-- The owner ends a call. ARGV: epoch, op, call_id, event of the table ('end', or 'timeout' when the child's own clock
+-- ran out), detail ('' = none). Returns 1 when the call was open.
 if not open_session() then return redis.error_reply('TR not_found') end
 local fenced = fence(ARGV[1], ARGV[2])
 if fenced and fenced ~= 'repeated' then return fenced end
