@@ -81,8 +81,6 @@ class Keys:
         self._prefix = prefix
         self.tags: Final = tuple(f"p{number:02x}" for number in range(PARTITIONS))
         """The partitions: what stands in the braces of a key."""
-        self.control: Final = f"{prefix}:control"
-        """A channel that every node hears: revoked credentials, rotated secrets. Rare."""
         self.leases: Final = f"{prefix}:{{nodes}}:leases"
         self.nodes: Final = f"{prefix}:{{nodes}}:info"
         self.nodes_tag: Final = "nodes"
@@ -105,6 +103,10 @@ class Keys:
     def inbox(self, tag: str, incarnation: str) -> bytes:
         """The channel on which one incarnation of a node hears of its sessions in a partition."""
         return f"{self._prefix}:{{{tag}}}:in:{incarnation}".encode()
+
+    def all_nodes(self, tag: str) -> bytes:
+        """The channel on which every node hears of a partition's revoked credentials. Rare."""
+        return f"{self._prefix}:{{{tag}}}:all".encode()
 
     def index(self, agent_id: str) -> str:
         """Ids of an agent's sessions by creation."""

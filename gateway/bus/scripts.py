@@ -61,7 +61,7 @@ def _failures() -> str:
 class Scripts:
     """All scripts, rendered for one deployment. ``sharded``: push by sharded pub/sub (Clusters of Redis 7 or later)."""
 
-    def __init__(self, bounds: Bounds, *, control: str, sharded: bool = False) -> None:
+    def __init__(self, bounds: Bounds, *, sharded: bool = False) -> None:
         constants = {
             "session_ttl": bounds.session_ttl_ms,
             "touch_every": min(3_600_000, bounds.session_ttl_ms // 10),
@@ -74,7 +74,7 @@ class Scripts:
         }
         numbers = ", ".join(f"{name} = {value}" for name, value in constants.items())
         publish = "SPUBLISH" if sharded else "PUBLISH"
-        head = f"local C = {{ {numbers}, publish = '{publish}', control = '{control}' }}\n"
+        head = f"local C = {{ {numbers}, publish = '{publish}' }}\n"
         self._shared = head + _table() + _failures() + "".join(_source(name) for name in _SHARED)
         self.create: Final = self._script("create")
         self.delete: Final = self._script("delete")
