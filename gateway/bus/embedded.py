@@ -19,6 +19,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -88,6 +89,19 @@ async def server_version(binary: Path) -> tuple[int, ...]:
     if found is None:
         raise EmbeddedError("the server's binary does not tell its version")
     return tuple(int(part) for part in found.groups())
+
+
+async def spawn(binary: Path, arguments: Sequence[str]) -> asyncio.subprocess.Process:
+    """Starts a server that the kernel ends with us (Linux), with no terminal, no output and a bare environment."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(binary)),
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # a terminal's Ctrl-C is for us: the drain still needs the bus
+        env={"PATH": os.defpath, "LC_ALL": "C"},
+    )
 
 
 class EmbeddedServer:
@@ -211,16 +225,7 @@ class EmbeddedServer:
 
     async def _launch(self) -> None:
         self.socket.unlink(missing_ok=True)
-        launch = (sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary))
-        self._process = await asyncio.create_subprocess_exec(
-            *launch,
-            *self._arguments(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # a terminal's Ctrl-C is for us: the drain still needs the bus
-            env={"PATH": os.defpath, "LC_ALL": "C"},
-        )
+        self._process = await spawn(self._binary, self._arguments())
         record = (self._data_dir or self.socket.parent) / "pid"
         record.write_text(f"{self._process.pid} {_started(self._process.pid)}\n")
         await self._serves(self._process)
