@@ -26,6 +26,7 @@ from typing import Final
 from gateway.bus.connect import Backoff, Endpoint, Login, open_wire
 from gateway.bus.errors import BusError, BusUnavailable, Kind
 from gateway.bus.wire import Bounds
+from gateway.observe.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +156,7 @@ class EmbeddedServer:
         except BaseException:
             await self.stop()
             raise
-        self._task = asyncio.create_task(self._supervise(), name="embedded server")
+        self._task = Tasks().spawn("bus.embedded", self._supervise())
 
     async def stop(self) -> None:
         """Ends the server, and its private directory."""

@@ -58,10 +58,7 @@ class Inbox:
     async def open(self) -> None:
         """Returns when every subscription is confirmed."""
         keys, topology = self._store.keys, self._store.topology
-        waits = [
-            topology.subscriber_for(tag).subscribe(keys.inbox(tag, self._incarnation), self._receive)
-            for tag in keys.tags
-        ]
+        waits = [topology.subscribe(keys.inbox(tag, self._incarnation), self._receive) for tag in keys.tags]
         for wait in waits:
             await wait
 

@@ -3,11 +3,12 @@
 Guarantee: what an answer says has been applied on the primary before it is given (bridge 12, "Durable").
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gateway.bus.store import Store, answered, text
+from gateway.bus.outbox import Outbox
+from gateway.bus.store import Store, text
 from gateway.model import limits
 from gateway.model.clean import LogText, ModelText
 from gateway.model.errors import Code, Refusal
@@ -299,12 +300,9 @@ class Sessions:
             raise Refusal(Code.NOT_FOUND)
         return Resumption(agent.decode(), child.decode() if child else None, run.decode() if run else None)
 
-    async def start_run(self, session_id: str, epoch: int) -> QueuedRun | None:
-        """Takes the next input, if one waits and none is active. Raises Fenced."""
-        reply = cast("bytes", await self._store.run(session_id, self._store.scripts.run_start, epoch))
-        if not reply:
-            return None
-        return QueuedRun(reply[:36].decode(), ModelText(reply[36:].decode()))
+    def start_run(self, outbox: Outbox, then: Callable[[QueuedRun | None], None]) -> None:
+        """Takes the next input, if one waits and none is active."""
+        outbox.put(self._store.scripts.run_start, then=lambda reply: then(_queued(reply)))
 
     async def cancel(self, session_id: str, idempotency: Idempotency) -> tuple[str | None, str]:
         """Asks the owner to end the active run, or ends the oldest that waits: (run_id, active|queued|none)."""
@@ -313,7 +311,13 @@ class Sessions:
         return run_id.decode() or None, kind.decode()
 
     async def approve(
-        self, session_id: str, approval_id: str, decision: str, resolved: EventPayload, idempotency: Idempotency
+        self,
+        session_id: str,
+        approval_id: str,
+        decision: str,
+        resolved: EventPayload,
+        result: EventPayload,
+        idempotency: Idempotency,
     ) -> bytes:
         """Answers an approval: the event. Raises Refusal(NOT_FOUND, CONFLICT)."""
         reply = await self._store.run(
@@ -324,36 +328,26 @@ class Sessions:
             resolved,
             idempotency.key,
             idempotency.fingerprint,
+            result,
         )
         return cast("bytes", reply)
 
-    async def append(
+    def append(
         self,
-        session_id: str,
-        epoch: int,
+        outbox: Outbox,
         payloads: Sequence[EventPayload],
         *,
         ends_run: str = "",
         delivered: str = "",
         fields: Sequence[tuple[str, str]] = (),
-    ) -> int:
-        """The owner's events, in the order of these calls; the command is on its way when this coroutine first waits.
+    ) -> None:
+        """The owner's events. ``ends_run``: the run that ends with them; its open calls fail as ``run_gone`` before.
 
-        ``ends_run``: the run that ends with them; its open calls fail as ``run_gone``. ``delivered``: marks for calls,
-        ``"id mark id mark"``. ``fields``: of the session. Returns the last seq. Raises Fenced.
+        ``delivered``: what became of answers at the child, ``"id mark id mark"``. ``fields``: of the session; one that
+        is named ``@id`` is the state of an approval.
         """
         flat = [item for pair in fields for item in pair]
-        sent = self._store.send(
-            self._store.keys.session(session_id),
-            self._store.scripts.append,
-            epoch,
-            ends_run,
-            delivered,
-            len(fields),
-            *flat,
-            *payloads,
-        )
-        return cast("int", await answered(sent))
+        outbox.put(self._store.scripts.append, ends_run, delivered, len(fields), *flat, *payloads)
 
     def publish_delta(self, session_id: str, delta: bytes) -> None:
         """Pushes an unlogged delta to whoever reads now; loss is allowed, so nobody waits for it."""
@@ -361,6 +355,13 @@ class Sessions:
         self._store.topology.for_partition(keys.tag).call(
             "SPUBLISH" if self._store.topology.sharded else "PUBLISH", keys.push, b"D" + delta
         )
+
+
+def _queued(reply: object) -> QueuedRun | None:
+    if isinstance(reply, Exception) or not reply:
+        return None
+    entry = cast("bytes", reply)
+    return QueuedRun(entry[:36].decode(), ModelText(entry[36:].decode()))
 
 
 def _behind(session: Session, start: int | None, after: str | None, *, ascending: bool) -> bool:

@@ -5,6 +5,7 @@ Order: commands of one session go over one connection in the order of these call
 need not await each (redis.md, "Connections").
 """
 
+from asyncio import Future
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
@@ -75,13 +76,17 @@ class Store:
         self.keys: Final = keys
         self.scripts: Final = scripts
 
-    def send(self, session: SessionKeys, script: Script, *args: Arg) -> Awaitable[object]:
+    def send(self, session: SessionKeys, script: Script, *args: Arg) -> "Future[object]":
         """Enqueues a script now; whoever awaits the result sees ``ScriptError`` raw."""
         return self.topology.for_partition(session.tag).run(script, (session.base, session.due), args)
 
     async def run(self, session_id: str, script: Script, *args: Arg) -> object:
         """Runs a session's script. Raises Refusal, Fenced or BusUnavailable."""
         return await answered(self.send(self.keys.session(session_id), script, *args))
+
+    def now_ms(self, tag: str) -> int:
+        """The clock that stamps a partition's instants, as this node estimates it now."""
+        return int(self.topology.clock_for(tag).now_ms())
 
     async def call(self, tag: str, *args: Arg) -> object:
         """One command on the connection of a tag. Raises BusUnavailable."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 from gateway.bus.connect import Backoff, Connection, Endpoint, Login, Resolve, always, open_wire
 from gateway.bus.errors import BusError, BusUnavailable, Kind, Redirect
 from gateway.bus.wire import Bounds, Wire
+from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -307,7 +308,7 @@ class Subscriber:
         goes on trying)."""
         if self._task is None:
             self._commands.on_up.append(self.probe_now)
-            self._task = asyncio.create_task(self._supervise(), name="bus subscriber")
+            self._task = Tasks().spawn("bus.subscriber", self._supervise())
         await self.ready(timeout)
 
     async def ready(self, timeout: float) -> None:

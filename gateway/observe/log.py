@@ -92,7 +92,7 @@ def configure(
     """
     _install(LEVELS[level], redact or _unchanged, stream, pretty)
     root = logging.getLogger()
-    root.handlers = [_Library()]
+    root.handlers = [*(each for each in root.handlers if not isinstance(each, _Library)), _Library()]
     root.setLevel(max(LEVELS[level], logging.WARNING))
 
 

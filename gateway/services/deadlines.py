@@ -25,48 +25,47 @@ Due = Callable[[str], None]
 
 
 class Timers:
-    """Keyed instants. ``now_ms`` is this node's estimate of the bus clock."""
+    """Keyed instants of the event loop's clock. A bus instant is turned into one by whoever arms it, once, so a step of
+    the bus clock moves no timer that is armed."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
-        self._heap: list[tuple[int, int, str]] = []
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, str]] = []
         self._live: dict[str, tuple[int, Due]] = {}  # key: (entry's number, what to do)
         self._number = 0
         self._handle: asyncio.TimerHandle | None = None
-        self._armed_for = 0
+        self._armed_for = 0.0
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def arm(self, key: str, due_ms: int, fire: Due) -> None:
+    def arm(self, key: str, at: float, fire: Due) -> None:
         """Calls ``fire(key)`` once the instant has come; an earlier arming of the key is void."""
         self._number += 1
         self._live[key] = (self._number, fire)
-        heapq.heappush(self._heap, (due_ms, self._number, key))
+        heapq.heappush(self._heap, (at, self._number, key))
         if len(self._heap) > 2 * len(self._live) + _COMPACT:
             self._heap = [entry for entry in self._heap if self._is_live(entry)]
             heapq.heapify(self._heap)
-        if self._handle is None or due_ms < self._armed_for:
-            self._schedule(due_ms)
+        if self._handle is None or at < self._armed_for:
+            self._schedule(at)
 
     def disarm(self, key: str) -> None:
         """Forgets the key. Idempotent."""
         self._live.pop(key, None)
 
-    def _is_live(self, entry: tuple[int, int, str]) -> bool:
+    def _is_live(self, entry: tuple[float, int, str]) -> bool:
         live = self._live.get(entry[2])
         return live is not None and live[0] == entry[1]
 
-    def _schedule(self, due_ms: int) -> None:
+    def _schedule(self, at: float) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        self._armed_for = due_ms
-        delay = max(0, due_ms - self._now_ms()) / 1000
-        self._handle = asyncio.get_running_loop().call_later(delay, self._fire)
+        self._armed_for = at
+        self._handle = asyncio.get_running_loop().call_at(at, self._fire)
 
     def _fire(self) -> None:
         self._handle = None
-        now = self._now_ms()
+        now = asyncio.get_running_loop().time()
         while self._heap and (self._heap[0][0] <= now or not self._is_live(self._heap[0])):
             entry = heapq.heappop(self._heap)
             if self._is_live(entry):
@@ -79,6 +78,7 @@ class Timers:
         """No instant fires any more."""
         if self._handle is not None:
             self._handle.cancel()
+            self._handle = None
         self._live.clear()
         self._heap.clear()
 
@@ -86,10 +86,9 @@ class Timers:
 class Sweeper:
     """Settles what is due in the partitions that fall to this node: one script a partition and round."""
 
-    def __init__(self, store: Store, nodes: Nodes, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: Store, nodes: Nodes) -> None:
         self._store = store
         self._nodes = nodes
-        self._now_ms = now_ms
         self.shifts = 0
 
     async def run(self) -> None:
@@ -106,7 +105,7 @@ class Sweeper:
         keys, scripts = self._store.keys, self._store.scripts
         waits = [
             self._store.topology.for_partition(tag).run(
-                scripts.sweep, (keys.root(tag), keys.due(tag)), (_SWEPT, self._now_ms(), _STEP_MS)
+                scripts.sweep, (keys.root(tag), keys.due(tag)), (_SWEPT, self._store.now_ms(tag), _STEP_MS)
             )
             for tag in self._mine()
         ]

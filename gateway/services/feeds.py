@@ -244,12 +244,11 @@ class Feeds:
     async def _subscribe(self, session_id: str) -> Feed:
         keys = self._store.keys.session(session_id)
         feed = Feed(session_id)
-        subscriber = self._store.topology.subscriber_for(keys.tag)
-        await subscriber.subscribe(keys.push, feed.receive)
+        await self._store.topology.subscribe(keys.push, feed.receive)
         try:
             feed.raise_head(await self._log.head(session_id))
         except BaseException:
-            subscriber.unsubscribe(keys.push, feed.receive)
+            self._store.topology.unsubscribe(keys.push, feed.receive)
             raise
         self._feeds[session_id] = feed
         return feed
@@ -260,7 +259,7 @@ class Feeds:
         if not feed.readers and self._feeds.get(feed.session_id) is feed:
             del self._feeds[feed.session_id]
             keys = self._store.keys.session(feed.session_id)
-            self._store.topology.subscriber_for(keys.tag).unsubscribe(keys.push, feed.receive)
+            self._store.topology.unsubscribe(keys.push, feed.receive)
 
     async def replay(self, session_id: str, after: int) -> list[Entry]:
         """A page of the log as a reader may have it: dispatches of open calls in their executing form (bridge 11)."""

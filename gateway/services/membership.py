@@ -1,4 +1,7 @@
-"""This node among the others: the lease that says it lives. Owns the renewal; what a lapse means is decided elsewhere."""
+"""This node among the others: the lease that says it lives.
+
+Owns the renewal; what a lapse means is decided elsewhere.
+"""
 
 import asyncio
 from collections.abc import Callable

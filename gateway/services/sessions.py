@@ -15,7 +15,7 @@ from gateway.bus.sessions import Created, Idempotency, Owner, Session, Sessions
 from gateway.model import events, limits
 from gateway.model.clean import ModelText
 from gateway.model.errors import Code, Refusal
-from gateway.model.redaction import Redactor
+from gateway.model.redaction import Redactor, trusted
 from gateway.model.text import clean_text, escaped_bytes
 from gateway.observe.log import get_logger
 from gateway.services.feeds import Feeds, Reader, Signal
@@ -178,7 +178,10 @@ class Conversations:
         """The ``approval_resolved`` event. Raises Refusal(NOT_FOUND, CONFLICT)."""
         shown = self._redactor.log_text(clean_text(message)) if message is not None else None
         resolved = events.approval_resolved(approval_id, decision, shown, resolved_by)
-        return await self._sessions.approve(session_id, approval_id, decision, resolved, idempotency)
+        result = events.tool_result(
+            approval_id, trusted("allowed" if decision == "allow" else "denied"), is_error=decision == "deny"
+        )
+        return await self._sessions.approve(session_id, approval_id, decision, resolved, result, idempotency)
 
     async def delete(self, session_id: str) -> None:
         """Removes all of a session."""

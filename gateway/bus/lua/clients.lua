@@ -9,19 +9,19 @@ local function client_due(client_id)
 end
 
 -- A registration ends. `reason` departed frees its name, timed_out keeps it spent (HTTP protocol, "Registrations");
--- `heir` is the registration that takes the place over by key, and so gets the name.
-local function retire(client_id, reason, heir)
+-- `replaced`: another takes the place over by key, and with it the name. Returns the name and the calls to retake.
+local function retire(client_id, reason, replaced)
   local v = redis.call('HMGET', client_key(client_id), 'name', 'key')
-  leave_calls(client_id, heir)
+  local kept = leave_calls(client_id, replaced)
   redis.call('DEL', client_key(client_id))
   redis.call('ZREM', base .. ':clients', client_id)
   redis.call('ZREM', due_key, client_due(client_id))
   if v[2] and v[2] ~= '' and redis.call('HGET', base .. ':keys', v[2]) == client_id then
     redis.call('HDEL', base .. ':keys', v[2])
   end
-  if reason == 'departed' and not heir then redis.call('HDEL', base .. ':names', v[1]) end
+  if reason == 'departed' and not replaced then redis.call('HDEL', base .. ':names', v[1]) end
   append('{"type":"client_left","client_id":"' .. client_id .. '","reason":"' .. reason .. '"}')
-  return v[1]
+  return v[1], kept
 end
 
 -- The name that a registration gets: the wanted one, or the first free counter behind it; the base is cut so that the

@@ -7,8 +7,8 @@ if conflict then return conflict end
 local fields = {}
 local name = redis.call('HGET', base, 'owner_name')
 if not session.owner and ARGV[6] ~= '' then
-  session.owner, name, session.epoch = ARGV[6], ARGV[5], int(tonumber(session.epoch) + 1)
-  fields = { 'owner', session.owner, 'owner_name', name, 'epoch', session.epoch }
+  name = ARGV[5]
+  fields = { give_to(name, ARGV[6]) }
 end
 if stored then return { stored, session.owner or '', name or '', session.epoch } end
 if redis.call('LLEN', base .. ':runs') >= tonumber(ARGV[4]) then return redis.error_reply('TR queue_full') end

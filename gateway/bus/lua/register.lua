@@ -14,9 +14,9 @@ if redis.call('HLEN', base .. ':names') >= tonumber(ARGV[13]) then return redis.
 local ttl, expires = tonumber(ARGV[3]), nil
 if ttl > 0 and ARGV[9] == '' then expires = now + ttl * 1000 end
 local order = redis.call('HINCRBY', base, 'order', 1)
-local name
+local name, kept = nil, {}
 if taken then
-  name = retire(taken, 'departed', ARGV[1])
+  name, kept = retire(taken, 'departed', true)
 else
   name = free_name(ARGV[2])
   redis.call('HSET', base .. ':names', name, ARGV[1])
@@ -36,6 +36,7 @@ if ARGV[7] ~= '' then
   keep(base .. ':keys')
 end
 append(ARGV[4] .. ',"name":"' .. name .. '"}')
+retake_calls(kept, ARGV[1])
 local answer = '{"id":"' .. ARGV[1] .. '","name":"' .. name .. '","expires_at":' .. expires_json(expires) .. '}'
 remember(ARGV[10], ARGV[11], answer, C.idempotency_ttl)
 commit()

@@ -23,7 +23,7 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', due_key, '-inf', int(now), '
   else
     local expires = redis.call('HGET', client_key(id), 'expires')
     if expires and tonumber(expires) <= now then
-      retire(id, 'timed_out', nil)
+      retire(id, 'timed_out', false)
       commit()
       tell_owner('C')
     elseif expires then
