@@ -200,7 +200,7 @@ async def _ended(reader: Reader, run_id: str) -> None:
         except BusUnavailable:
             await asyncio.sleep(0.1)
             continue
-        if isinstance(what, Signal):
+        if isinstance(what, Signal) and what.kind == "deleted":
             return
         if isinstance(what, list) and any(
             mark in entry.event and any(end in entry.event for end in _ENDS) for entry in what
