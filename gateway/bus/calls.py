@@ -12,6 +12,7 @@ from gateway.bus.outbox import Outbox
 from gateway.bus.store import Store, text
 from gateway.model.call import Event
 from gateway.model.clean import DispatchJson, LogJson
+from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
 
 
@@ -147,6 +148,25 @@ class Calls:
         rows = [connection.call("HMGET", keys.call(call_id), *_FIELDS) for call_id in ids]
         found = [_record(call_id, cast("list[Any]", await row)) for call_id, row in zip(ids, rows, strict=True)]
         return [record for record in found if record is not None]
+
+    async def page(self, session_id: str, after: str | None, count: int) -> tuple[list[Record], str | None]:
+        """Up to ``count`` of the session's calls, newest first, behind the call ``after``; and the cursor that goes on.
+
+        Raises Refusal(INVALID_REQUEST) for a cursor that names no call.
+        """
+        keys = self._store.keys.session(session_id)
+        connection = self._store.topology.for_partition(keys.tag)
+        start = 0
+        if after is not None:
+            rank = await connection.call("ZREVRANK", keys.calls, after)
+            if rank is None:
+                raise Refusal(Code.INVALID_REQUEST, "after: names no call")
+            start = _number(rank) + 1
+        reply = await connection.call("ZREVRANGE", keys.calls, start, start + count - 1)
+        ids = [text(item) for item in cast("list[Any]", reply)]
+        rows = [connection.call("HMGET", keys.call(call_id), *_FIELDS) for call_id in ids]
+        found = [_record(call_id, cast("list[Any]", await row)) for call_id, row in zip(ids, rows, strict=True)]
+        return [record for record in found if record is not None], ids[-1] if len(ids) == count else None
 
 
 _FIELDS = (

@@ -37,7 +37,12 @@ class Session:
     display_name: str
     label: str
     created_ms: int
-    active: bool
+    run_id: str | None
+
+    @property
+    def active(self) -> bool:
+        """Whether a run is active now."""
+        return self.run_id is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ class Sessions:
             (display or b"").decode(),
             (label or b"").decode(),
             int(created),
-            run is not None,
+            run.decode() if run is not None else None,
         )
 
     async def page(
@@ -192,6 +197,13 @@ class Sessions:
                 elif _behind(session, start, after, ascending=ascending):
                     found.append(session)
         return found[:count]
+
+    async def count(self, agent_ids: Sequence[str]) -> int:
+        """How many sessions the agents have by their indexes: never fewer than there are."""
+        keys = self._store.keys
+        connection = self._store.topology.for_partition(keys.index_tag)
+        replies = [connection.call("ZCARD", keys.index(agent_id)) for agent_id in agent_ids]
+        return sum([cast("int", await reply) for reply in replies])
 
     async def delete(self, session_id: str) -> None:
         """Removes all of a session; nothing happens where there is none. Its readers and its owner are told."""

@@ -16,6 +16,7 @@ from gateway.bus.calls import Calls
 from gateway.bus.errors import BusUnavailable
 from gateway.bus.log import Entry, Log
 from gateway.bus.store import Store
+from gateway.model.errors import Refusal
 from gateway.model.events import seq_of
 from gateway.observe.log import get_logger
 from gateway.services.tasks import Tasks
@@ -31,7 +32,8 @@ log = get_logger("feeds")
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What ends or changes a reader's right to read: ``deleted``, ``token <id>``, ``taken <holder> <client>``."""
+    """What ends or changes a reader's right to read: ``deleted``, ``token <id>``, ``taken <holder> <client>``; ``gap``:
+    such a signal may have been missed, so whoever stands on a token looks at it again."""
 
     kind: str
     detail: str = ""
@@ -135,6 +137,15 @@ class Reader:
     def session_id(self) -> str:
         """Whose log is read."""
         return self._feed.session_id
+
+    @property
+    def head(self) -> int:
+        """The last seq that this node knows of; it may be behind the log for a moment."""
+        return self._feed.head
+
+    def raise_head(self, head: int) -> None:
+        """The log is known to reach ``head``."""
+        self._feed.raise_head(head)
 
     @property
     def behind(self) -> bool:
@@ -252,7 +263,10 @@ class Feeds:
 
     async def replay(self, session_id: str, after: int) -> list[Entry]:
         """A page of the log as a reader may have it: dispatches of open calls in their executing form (bridge 11)."""
-        entries = await self._log.after(session_id, after, _PAGE)
+        return await self.executing(session_id, await self._log.after(session_id, after, _PAGE))
+
+    async def executing(self, session_id: str, entries: list[Entry]) -> list[Entry]:
+        """Entries of the log as a reader may have them: dispatches of open calls in their executing form."""
         return [await self._executing(session_id, entry) for entry in entries]
 
     async def _executing(self, session_id: str, entry: Entry) -> Entry:
@@ -267,11 +281,16 @@ class Feeds:
     async def catch_up(self) -> None:
         """After a gap of the subscription: every feed learns its log's head, and its readers read what they missed."""
         for session_id, feed in list(self._feeds.items()):
+            signal = Signal("gap")
             try:
                 feed.raise_head(await self._log.head(session_id))
+            except Refusal:  # it was deleted meanwhile
+                signal = Signal("deleted")
             except BusUnavailable as error:
                 log.warning("a feed could not catch up", session_id=session_id, error=error)
                 return
+            for reader in list(feed.readers):
+                reader.push_signal(signal)
 
 
 def _replace_arguments(event: bytes, hidden: bytes, executing: bytes) -> bytes:

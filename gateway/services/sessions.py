@@ -156,7 +156,7 @@ class Conversations:
         reader = await self._feeds.open(session_id, None)
         try:
             run_id, kind = await self._sessions.cancel(session_id, idempotency)
-            if kind == "active" and run_id is not None and (await self._sessions.get(session_id)).active:
+            if kind == "active" and run_id is not None and (await self._sessions.get(session_id)).run_id == run_id:
                 try:
                     async with asyncio.timeout(CANCEL_S):
                         await _ended(reader, run_id)
@@ -200,7 +200,7 @@ async def _ended(reader: Reader, run_id: str) -> None:
         except BusUnavailable:
             await asyncio.sleep(0.1)
             continue
-        if isinstance(what, Signal):
+        if isinstance(what, Signal) and what.kind == "deleted":
             return
         if isinstance(what, list) and any(
             mark in entry.event and any(end in entry.event for end in _ENDS) for entry in what
