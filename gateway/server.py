@@ -114,20 +114,19 @@ class _Stop:
     """SIGTERM and SIGINT: the first drains, the second ends at once."""
 
     def __init__(self) -> None:
-        self._wanted = asyncio.Event()
+        self._wanted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.twice = False
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signalled)
 
     def _signalled(self) -> None:
-        self.twice = self._wanted.is_set()
-        self._wanted.set()
+        self.twice = self._wanted.done()
+        if not self.twice:
+            self._wanted.set_result(None)
 
     async def wait(self, serving: "asyncio.Task[None]") -> None:
         """Until a signal, or until the server has ended by itself (which it does only after a fault)."""
-        wanted = asyncio.ensure_future(self._wanted.wait())
-        await asyncio.wait([wanted, serving], return_when=asyncio.FIRST_COMPLETED)
-        wanted.cancel()
+        await asyncio.wait([self._wanted, serving], return_when=asyncio.FIRST_COMPLETED)
 
 
 def _listen(settings: Settings) -> socket.socket:
