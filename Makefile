@@ -29,11 +29,11 @@ demo: setup ## the gateway, an embedded Redis, the demo agent and a page to try 
 
 # tests.lacks skips what needs a peer and says at the end what this machine lacks.
 test: setup ## the whole suite against a real Redis, at most 15 minutes
-	@timeout --signal=INT --kill-after=30 900 $(BIN)/python -m pytest -p tests.lacks -m "not nightly"
+	@$(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 900 -m "not nightly"
 
 test-peers: ## the real peers too: magi-code, the SDK, Chromium, Sentinel, Cluster
 	@.ci/peers
-	@timeout --signal=INT --kill-after=30 1500 .venv-peers/bin/python -m pytest -m "peers and not nightly"
+	@.venv-peers/bin/python -m pytest -p tests.at_most --at-most 1500 -m "peers and not nightly"
 
 lint: setup ## format, rules, types, imports, sizes, docs
 	$(BIN)/ruff format --check .

@@ -17,6 +17,8 @@ def _magi_code() -> bool:
 
 
 def _python_for_sdk() -> bool:
+    if os.access(ROOT / ".venv-peers/bin/python", os.X_OK):
+        return True
     return subprocess.run([ROOT / ".ci/python", "3", "12"], capture_output=True, check=False).returncode == 0
 
 

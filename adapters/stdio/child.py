@@ -23,6 +23,7 @@ from adapters.stdio.reaper import Reaper
 from adapters.stdio.reaper_process import kill_session
 from adapters.stdio.requests import Request, RequestError
 from gateway.model.clean import DiagnosticText
+from gateway.observe.tasks import Tasks
 
 READ_BYTES: Final = 64 * 1024  # a pipe holds as much
 STOP_S: Final = 4.0  # shutdown and the end of stdin
@@ -305,7 +306,7 @@ class Child:
         if self._cause == "exited":
             self._cause = cause
         if self._stopping is None and not self._dead:
-            self._stopping = self._loop.create_task(self._descend(grace), name=f"stop child {self.pid}")
+            self._stopping = Tasks().spawn("child.stop", self._descend(grace))
             self._stopping.add_done_callback(_consume)
 
     async def _descend(self, grace: float) -> None:
@@ -350,7 +351,7 @@ class Child:
             close_all((self._exit_descriptor,))
             self._exit_descriptor = -1
         if self._burying is None:
-            self._burying = self._loop.create_task(self._bury(), name=f"bury child {self.pid}")
+            self._burying = Tasks().spawn("child.bury", self._bury())
 
     async def _bury(self) -> None:
         """Its session first, while the zombie still holds the number; then the reaping; then its last words."""
