@@ -48,7 +48,7 @@ from gateway.services.owners import Owners
 from gateway.services.sessions import Agent, Conversations
 from gateway.services.tasks import Tasks
 from gateway.web.health import health_routes
-from gateway.web.hosts import HostCheck
+from gateway.web.hosts import HostCheck, served_hosts
 from gateway.web.rates import Rates
 
 log = get_logger("app")
@@ -89,7 +89,6 @@ class Gateway:
         redis_url: str,
         redactor: Redactor,
         demo_agent: str = "",
-        extra_routes: Sequence[BaseRoute] = (),
     ) -> None:
         self.settings: Final = settings
         self.incarnation: Final = secrets.token_hex(8)
@@ -171,16 +170,19 @@ class Gateway:
             feeds=self.feeds,
             streams=self._streams,
             tasks=self.tasks,
-            rates=Rates(settings.limits.requests_per_second, settings.limits.request_burst),
-            failures=Rates(settings.limits.auth_failures_per_minute / 60, settings.limits.auth_failures_per_minute),
+            rates=Rates(settings.limits.requests_per_second, settings.limits.request_burst, "rate"),
+            failures=Rates(
+                settings.limits.auth_failures_per_minute / 60, settings.limits.auth_failures_per_minute, "auth"
+            ),
             now_ms=self.now_ms,
             draining=lambda: self.draining,
             demo_agent=demo_agent,
         )
         self.http = http
         edge: list[BaseRoute] = [*http_routes(http), self._sockets.route] if "edge" in settings.server.roles else []
-        app = Starlette(routes=[*health_routes(self.fault), *edge, *extra_routes])
-        self.asgi: ASGIApp = HostCheck(app, settings)
+        health = health_routes(self.problems, with_metrics=not settings.server.metrics_port)
+        self._app = Starlette(routes=[*health, *edge])
+        self.asgi: ASGIApp = HostCheck(self._app, served=served_hosts(settings.server))
 
     # --- what the parts ask
 
@@ -188,15 +190,16 @@ class Gateway:
         """The bus clock, as this node estimates it."""
         return self.store.now_ms(self.store.keys.tags[0])
 
-    def fault(self) -> str | None:
-        """Why this node is not ready; None when it is."""
-        if self.draining:
-            return "draining"
-        fault = self.topology.fault
-        if fault is not None:
-            return f"bus: {fault.kind.value}"
-        degraded = self.tasks.degraded
-        return f"degraded: {', '.join(degraded)}" if degraded else None
+    def problems(self) -> list[str]:
+        """Why this node is not ready; empty when it is."""
+        found = ["draining"] if self.draining else []
+        if (fault := self.topology.fault) is not None:
+            found.append(f"the bus is not reachable ({fault.kind.value})")
+        return found + [f"{name} does not run" for name in self.tasks.degraded]
+
+    def add_routes(self, routes: Sequence[BaseRoute]) -> None:
+        """Further pages, before the node is served."""
+        self._app.router.routes.extend(routes)
 
     def _info(self) -> NodeInfo:
         return NodeInfo(
@@ -244,7 +247,7 @@ class Gateway:
         """Not ready any more: sockets are sent elsewhere, streams end, no input is taken."""
         self.draining = True
         await self._sockets.drain()
-        self._streams.end_all()
+        self._streams.drain()
 
     async def close(self) -> None:
         """Ends children, then everything else. Idempotent."""
