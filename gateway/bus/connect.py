@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gateway.bus.errors import BusError, BusUnavailable, Kind, NoScript, Redirect
-from gateway.bus.wire import Arg, Bounds, Script, Sent, Wire, as_map, script_call
+from gateway.bus.wire import Arg, Bounds, Script, Sent, Server, Wire, as_map, script_call
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -88,17 +88,18 @@ class Backoff:
         self._bound = self._first
 
 
-async def open_wire(endpoint: Endpoint, login: Login, bounds: Bounds, *, timeout: float) -> Wire:
-    """A socket that has said HELLO as ``login`` to a primary of a known version, all within ``timeout`` seconds.
+async def open_wire(endpoint: Endpoint, login: Login, bounds: Bounds, *, timeout: float, replica: bool = False) -> Wire:
+    """A socket that has said HELLO as ``login`` to a server of a known version, all within ``timeout`` seconds.
 
-    Raises ``BusUnavailable``; a replica counts as READONLY: a push published there would reach nobody.
+    Raises ``BusUnavailable``. Unless ``replica`` is allowed, one counts as READONLY: a push published there would reach
+    nobody.
     """
     loop = asyncio.get_running_loop()
     wire: Wire | None = None
     try:
         async with asyncio.timeout(timeout):
             wire = await _socket(endpoint, bounds, loop)
-            await _hello(wire, login)
+            await _hello(wire, login, replica=replica)
     except TimeoutError:
         raise BusUnavailable(Kind.TIMEOUT, detail="connecting") from None
     except (OSError, ssl.SSLError) as error:
@@ -133,7 +134,7 @@ async def _socket(endpoint: Endpoint, bounds: Bounds, loop: asyncio.AbstractEven
     return wire
 
 
-async def _hello(wire: Wire, login: Login) -> None:
+async def _hello(wire: Wire, login: Login, *, replica: bool) -> None:
     args: list[Arg] = ["HELLO", 2]
     if login.password:
         args += ["AUTH", login.username or "default", login.password]
@@ -152,10 +153,13 @@ async def _hello(wire: Wire, login: Login) -> None:
     finally:
         if select is not None:
             select.cancel()
-    numbers = re.findall(rb"\d+", known.get(b"version", b""))
-    if tuple(int(n) for n in numbers[:2]) < _OLDEST:
+    wire.server = Server(
+        known.get(b"server", b"").decode("ascii", "replace"),
+        tuple(int(number) for number in re.findall(rb"\d+", known.get(b"version", b""))),
+    )
+    if wire.server.version < _OLDEST:
         raise BusUnavailable(Kind.VERSION, detail="needs 6.2 or later")
-    if known.get(b"role") != b"master":
+    if not replica and known.get(b"role") != b"master":
         raise BusUnavailable(Kind.READONLY, detail="the server is a replica")
 
 
@@ -184,6 +188,7 @@ class Connection:
     ) -> None:
         self.fault: BusUnavailable | None = BusUnavailable(Kind.DOWN)  # why it is down; None when it is up
         self.endpoint: Endpoint | None = None  # of the last connection
+        self.server = Server()  # what answered the last HELLO
         self.connects = 0
         self.redirect: Callable[[Sent, Redirect], bool] | None = None
         self.on_connect: list[Callable[[Wire], Awaitable[None]]] = []
@@ -342,6 +347,7 @@ class Connection:
             wire.abort(Kind.CLOSED)
             raise
         self.endpoint = endpoint
+        self.server = wire.server
         return wire
 
     def _went_up(self, wire: Wire) -> None:

@@ -102,8 +102,8 @@ class Subscriber:
         self._probe_back = 0
         self._probing = False
         self._closed = False
-        self._probe_channel = probe_channel or b"toolrelay:probe:" + secrets.token_hex(8).encode()
-        self.subscribe(self._probe_channel, self._probe_came)
+        self.probe_channel = probe_channel or b"toolrelay:probe:" + secrets.token_hex(8).encode()
+        self.subscribe(self.probe_channel, self._probe_came)
 
     @property
     def up(self) -> bool:
@@ -145,6 +145,13 @@ class Subscriber:
         Returns what takes it away again."""
         self._gap_callbacks.append(callback)
         return partial(self._forget_gap, callback)
+
+    def probe_on(self, channel: bytes) -> None:
+        """Probes by another channel, when the slot of the present one has gone to another server."""
+        self.unsubscribe(self.probe_channel, self._probe_came)
+        self.probe_channel = channel
+        self._probe_back = self._probe_sent
+        self.subscribe(channel, self._probe_came)
 
     def _forget_gap(self, callback: Callable[[], None]) -> None:
         with contextlib.suppress(ValueError):
@@ -242,7 +249,8 @@ class Subscriber:
 
     def _refused(self, error: BusError) -> None:
         batch = self._batches.popleft() if self._batches else None
-        if batch is None or (self._probe_channel in batch.names and len(batch.names) == 1):
+        moved = isinstance(error, Redirect)
+        if batch is None or (batch.names == {self.probe_channel} and not moved):
             # Nothing to blame it on, or no probe is possible: this connection cannot be trusted.
             if self._wire is not None:
                 self._wire.abort(error.kind if isinstance(error, BusUnavailable) else Kind.PROTOCOL)
@@ -254,7 +262,7 @@ class Subscriber:
             if not batch.subscribes:
                 continue
             entry.requested = False
-            if isinstance(error, Redirect):
+            if moved:
                 self._moved(name)
             elif alone:
                 entry.callbacks = ()
@@ -439,7 +447,7 @@ class Subscriber:
             return
         self._probing = True
         self._probe_sent += 1
-        published = self._commands.call(f"{self._prefix}PUBLISH", self._probe_channel, self._probe_sent)
+        published = self._commands.call(f"{self._prefix}PUBLISH", self.probe_channel, self._probe_sent)
         published.add_done_callback(partial(self._published, self._wire))
 
     def _published(self, wire: Wire, published: "Future[object]") -> None:

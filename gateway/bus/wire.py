@@ -53,6 +53,14 @@ class Bounds:
     reply_s: float = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What HELLO tells: ``redis`` or ``valkey``, and its version."""
+
+    name: str = ""
+    version: tuple[int, ...] = ()
+
+
 @dataclass(slots=True, eq=False)
 class Sent:
     """A command that waits for its answer. ``script`` is set for EVALSHA, ``hops`` counts redirections."""
@@ -68,6 +76,7 @@ class Wire(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bounds: Bounds) -> None:
         self.lost: Future[BusUnavailable] = loop.create_future()
+        self.server = Server()
         self.redirect: Callable[[Sent, Redirect], bool] | None = None  # true: it took the command over
         self.on_refused: Callable[[BusUnavailable], None] | None = None
         self._loop = loop
