@@ -11,7 +11,7 @@ end
 -- A registration ends. `reason` departed frees its name, timed_out keeps it spent (HTTP protocol, "Registrations");
 -- `heir` is the registration that takes the place over by key, and so gets the name.
 local function retire(client_id, reason, heir)
-  local v = redis.call('HMGET', client_key(client_id), 'name', 'key')
+  local v = redis.call('HMGET', client_key(client_id), 'name', 'key', 'holder')
   leave_calls(client_id, heir)
   redis.call('DEL', client_key(client_id))
   redis.call('ZREM', base .. ':clients', client_id)
@@ -20,6 +20,7 @@ local function retire(client_id, reason, heir)
     redis.call('HDEL', base .. ':keys', v[2])
   end
   if reason == 'departed' and not heir then redis.call('HDEL', base .. ':names', v[1]) end
+  if heir and v[3] and v[3] ~= '' then redis.call(C.publish, base, 'Xtaken ' .. v[3] .. ' ' .. client_id) end
   append('{"type":"client_left","client_id":"' .. client_id .. '","reason":"' .. reason .. '"}')
   return v[1]
 end
