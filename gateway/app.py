@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import ASGIApp
 
 from adapters.http.routes import routes as http_routes
@@ -19,6 +19,7 @@ from adapters.stdio.reaper import Reaper
 from adapters.stdio.services import StdioServices
 from adapters.stdio.session import AgentSession
 from adapters.websocket.endpoint import Sockets
+from adapters.websocket.server_protocol import SocketProtocol
 from adapters.websocket.services import SocketServices
 from gateway import __version__
 from gateway.auth import tokens
@@ -52,6 +53,9 @@ from gateway.web.hosts import HostCheck, served_hosts
 from gateway.web.rates import Rates
 
 log = get_logger("app")
+
+SOCKET_PROTOCOL: Final = SocketProtocol
+"""What uvicorn is to speak on WebSockets."""
 
 
 def known_keys(settings: Settings) -> tuple[KnownKey, ...]:
@@ -179,7 +183,9 @@ class Gateway:
             demo_agent=demo_agent,
         )
         self.http = http
-        edge: list[BaseRoute] = [*http_routes(http), self._sockets.route] if "edge" in settings.server.roles else []
+        edge: list[BaseRoute] = (
+            [*http_routes(http), WebSocketRoute("/v1/ws", self._sockets)] if "edge" in settings.server.roles else []
+        )
         health = health_routes(self.problems, with_metrics=not settings.server.metrics_port)
         self._app = Starlette(routes=[*health, *edge])
         self.asgi: ASGIApp = HostCheck(self._app, served=served_hosts(settings.server))

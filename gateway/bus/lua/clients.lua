@@ -11,7 +11,7 @@ end
 -- A registration ends. `reason` departed frees its name, timed_out keeps it spent (HTTP protocol, "Registrations");
 -- `replaced`: another takes the place over by key, and with it the name. Returns the name and the calls to retake.
 local function retire(client_id, reason, replaced)
-  local v = redis.call('HMGET', client_key(client_id), 'name', 'key')
+  local v = redis.call('HMGET', client_key(client_id), 'name', 'key', 'holder')
   local kept = leave_calls(client_id, replaced)
   redis.call('DEL', client_key(client_id))
   redis.call('ZREM', base .. ':clients', client_id)
@@ -20,6 +20,7 @@ local function retire(client_id, reason, replaced)
     redis.call('HDEL', base .. ':keys', v[2])
   end
   if reason == 'departed' and not replaced then redis.call('HDEL', base .. ':names', v[1]) end
+  if replaced and v[3] and v[3] ~= '' then redis.call(C.publish, base, 'Xtaken ' .. v[3] .. ' ' .. client_id) end
   append('{"type":"client_left","client_id":"' .. client_id .. '","reason":"' .. reason .. '"}')
   return v[1], kept
 end

@@ -1,9 +1,10 @@
--- A socket takes up a registration. ARGV: client_id, resume key's hash, holder.
+-- A socket takes up a registration. ARGV: client_id, resume key's hash, holder, 'free' to leave another holder alone.
 -- Returns {name, ttl, previous holder, then the dispatched events of its open calls as they are now}.
 if not open_session() then return redis.error_reply('TR not_found') end
 local v = redis.call('HMGET', client_key(ARGV[1]), 'name', 'resume', 'holder', 'ttl', 'expires')
 if not v[1] or v[2] == '' or v[2] ~= ARGV[2] then return redis.error_reply('TR not_found') end
 if v[5] and tonumber(v[5]) <= now then return redis.error_reply('TR not_found') end
+if ARGV[4] == 'free' and v[3] ~= '' and v[3] ~= ARGV[3] then return redis.error_reply('TR not_found') end
 redis.call('HSET', client_key(ARGV[1]), 'holder', ARGV[3])
 redis.call('HDEL', client_key(ARGV[1]), 'expires')
 redis.call('ZREM', due_key, client_due(ARGV[1]))
