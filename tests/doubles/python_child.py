@@ -1,0 +1,62 @@
+"""Children written in a few lines of Python, and what is heard of them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from adapters.stdio.child import Child, ChildEvent
+
+PRELUDE = """
+import itertools, json, os, signal, subprocess, sys, threading, time
+seq = itertools.count(1)
+def frame(**fields):
+    return json.dumps({"protocol": "magi-code.local-agent", "version": 1, "instance_id": "i1", "seq": next(seq),
+                       **fields}).encode() + b"\\n"
+def put(data):
+    while data:
+        data = data[os.write(1, data):]
+def respond(request_id, result):
+    put(frame(type="response", id=request_id, result=result))
+def event(name, **data):
+    put(frame(type="event", event=name, data={"session_id": "s1", "run_id": "run1", **data}))
+def requests():
+    for line in sys.stdin.buffer:
+        yield json.loads(line)
+STATUS = {"state": "idle", "readiness": "ready"}
+"""
+
+SERVE = """
+for request in requests():
+    if request["method"] == "status":
+        respond(request["id"], STATUS)
+    elif request["method"] == "turn.start":
+        respond(request["id"], {"run_id": "run1", "accepted": True})
+        turn()
+    elif request["method"] == "shutdown":
+        respond(request["id"], {"state": "stopping"})
+"""
+
+
+class Listener:
+    """What a child said, and a wait for something in it."""
+
+    def __init__(self) -> None:
+        self.events: list[ChildEvent] = []
+        self._changed = asyncio.Event()
+
+    def __call__(self, event: ChildEvent) -> None:
+        self.events.append(event)
+        self._changed.set()
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    async def first(self, kind: type[Any], within: float = 10.0) -> Any:
+        async with asyncio.timeout(within):
+            while not (found := self.of(kind)):
+                self._changed.clear()
+                await self._changed.wait()
+        return found[0]
+
+
+Start = Callable[..., Awaitable[tuple[Child, Listener]]]
