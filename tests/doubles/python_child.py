@@ -52,11 +52,14 @@ class Listener:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def first(self, kind: type[Any], within: float = 10.0) -> Any:
+        return (await self.many(kind, 1, within))[0]
+
+    async def many(self, kind: type[Any], count: int, within: float = 10.0) -> list[Any]:
         async with asyncio.timeout(within):
-            while not (found := self.of(kind)):
+            while len(found := self.of(kind)) < count:
                 self._changed.clear()
                 await self._changed.wait()
-        return found[0]
+        return found
 
 
 Start = Callable[..., Awaitable[tuple[Child, Listener]]]
