@@ -302,7 +302,7 @@ class Child:
         self._stop("exited", self._bounds.stop_s)
 
     def _stop(self, cause: Cause, grace: float) -> None:
-        if self._cause == "exited":
+        if self._cause == "exited" and self._stopping is None:
             self._cause = cause
         if self._stopping is None and not self._dead:
             self._stopping = self._loop.create_task(self._descend(grace), name=f"stop child {self.pid}")
@@ -354,7 +354,10 @@ class Child:
 
     async def _bury(self) -> None:
         """Its session first, while the zombie still holds the number; then the reaping; then its last words."""
-        left = await self._loop.run_in_executor(None, kill_session, self.pid, self._start)
+        try:
+            left = await self._loop.run_in_executor(None, kill_session, self.pid, self._start)
+        except RuntimeError:  # the loop is closing and has no threads any more
+            left = kill_session(self.pid, self._start)
         self._dead = True
         status = self._process.wait()
         self._reaper.unregister(self.pid)

@@ -17,6 +17,7 @@ STALL_S: Final = 2.0  # the child gives its own reader as long
 TAIL_BYTES: Final = 4 * 1024
 _TAIL_KEPT_BYTES: Final = 3 * TAIL_BYTES  # so that a secret cut in two at the front is not what is shown
 _READ_BYTES: Final = 64 * 1024
+_LAST_READS: Final = 16  # a pipe may have been made larger by the child
 
 
 class PipeClosedError(Exception):
@@ -165,9 +166,10 @@ class ErrorPipe:
         return DiagnosticText(cut)
 
     def close(self) -> None:
-        """Read what is there and close."""
-        while self._descriptor >= 0 and self._read():
-            pass
+        """Read what a pipe can hold, and close."""
+        for _ in range(_LAST_READS):
+            if self._descriptor < 0 or not self._read():
+                break
         if self._descriptor >= 0:
             self._end()
 

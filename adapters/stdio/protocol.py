@@ -202,7 +202,7 @@ class ChildProtocol:
             raise FrameError("instance_changed")
         self._seq = envelope.seq
         if isinstance(envelope.event, str):
-            events.append(self._event(envelope.event, read_event(envelope.event, bytes(envelope.data))))
+            events.append(self._event(envelope.event, read_event(envelope.event, bytes(envelope.data), reading.text)))
         else:
             events.append(self._response(envelope))
 

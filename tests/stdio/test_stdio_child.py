@@ -390,6 +390,12 @@ async def test_a_child_that_ends_with_its_input_is_not_signalled(start: Start):
     assert await child.stop() == Exited(7, None, "stopped", 0)
 
 
+async def test_stopping_what_has_ended_by_itself_says_so(start: Start):
+    child, heard = await start("sys.exit(4)")
+    await heard.first(EndOfOutput)
+    assert await child.stop() == Exited(4, None, "exited", 0)
+
+
 async def test_stopping_twice_and_being_cancelled_meanwhile_is_one_end(start: Start):
     child, heard = await start(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nput(b'up\\n')\nwhile True: time.sleep(1)", bounds=QUICK

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.stdio.events import EndOfOutput, LateEvent, LostRequest, Noise, Response, Violation
@@ -84,6 +84,7 @@ def test_a_call_is_read_answered_and_closed():
         answer(machine)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_split_of_a_life_gives_the_same_events(data: st.DataObject):
     machine, child = started()
@@ -501,6 +502,7 @@ def test_scope_of_the_doubles_is_the_run_of_the_tests():
     assert SCOPE == {"session_id": SESSION, "run_id": RUN}
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_no_bytes_make_the_machine_raise(data: bytes):
     machine, child = started()
