@@ -23,6 +23,7 @@ from adapters.stdio.reaper import Reaper
 from adapters.stdio.reaper_process import kill_session
 from adapters.stdio.requests import Request, RequestError
 from gateway.model.clean import DiagnosticText
+from gateway.observe.tasks import Tasks
 
 READ_BYTES: Final = 64 * 1024  # a pipe holds as much
 STOP_S: Final = 4.0  # shutdown and the end of stdin
@@ -150,6 +151,7 @@ class Child:
         self._on_event = on_event
         self._reaper = reaper
         self._bounds = bounds
+        self._tasks = Tasks(limit=2)  # its own: they must outlive whatever else is being ended
         self._waiting: dict[str, asyncio.Future[Result]] = {}
         self._cause: Cause = "exited"
         self._exited: asyncio.Future[Exited] = self._loop.create_future()
@@ -305,8 +307,7 @@ class Child:
         if self._cause == "exited" and self._stopping is None:
             self._cause = cause
         if self._stopping is None and not self._dead:
-            self._stopping = self._loop.create_task(self._descend(grace), name=f"stop child {self.pid}")
-            self._stopping.add_done_callback(_consume)
+            self._stopping = self._tasks.spawn("child.stop", self._descend(grace))
 
     async def _descend(self, grace: float) -> None:
         if grace > 0:
@@ -350,7 +351,7 @@ class Child:
             close_all((self._exit_descriptor,))
             self._exit_descriptor = -1
         if self._burying is None:
-            self._burying = self._loop.create_task(self._bury(), name=f"bury child {self.pid}")
+            self._burying = self._tasks.spawn("child.bury", self._bury())
 
     async def _bury(self) -> None:
         """Its session first, while the zombie still holds the number; then the reaping; then its last words."""
@@ -371,9 +372,3 @@ class Child:
         exited = Exited(None if status < 0 else status, -status if status < 0 else None, self._cause, left)
         self._exited.set_result(exited)
         self._tell(exited)
-
-
-def _consume(task: asyncio.Task[None]) -> None:
-    """A stuck child is told to whoever waits in ``stop``; if nobody does, the task itself is no fault of the loop."""
-    if not task.cancelled():
-        task.exception()

@@ -162,8 +162,8 @@ class ErrorPipe:
             end = kept.find(b"\n", 0, TAIL_BYTES)
             kept = kept[end + 1 if end >= 0 else TAIL_BYTES :]
         text = clean(kept.decode("utf-8", "replace"))
-        cut = text.encode("utf-8", "replace")[-TAIL_BYTES:].decode("utf-8", "ignore")
-        return DiagnosticText(cut)
+        # Cut after the redaction, so that no cut goes through a secret; and cleaned again, which changes nothing.
+        return clean(text.encode("utf-8", "replace")[-TAIL_BYTES:].decode("utf-8", "ignore"))
 
     def close(self) -> None:
         """Read what a pipe can hold, and close."""

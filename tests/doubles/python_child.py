@@ -1,10 +1,13 @@
 """Children written in a few lines of Python, and what is heard of them."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
-from adapters.stdio.child import Child, ChildEvent
+from adapters.stdio.child import Child, ChildBounds, ChildEvent
+from adapters.stdio.frames import Status
 
 PRELUDE = """
 import itertools, json, os, signal, subprocess, sys, threading, time
@@ -63,3 +66,30 @@ class Listener:
 
 
 Start = Callable[..., Awaitable[tuple[Child, Listener]]]
+
+
+QUICK = ChildBounds(stall_s=0.5, stop_s=0.5, term_s=0.5)
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for a process; empty when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+async def until(condition: Callable[[], object], within: float = 5.0) -> None:
+    async with asyncio.timeout(within):
+        while not condition():  # noqa: ASYNC110 -- the kernel tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def status(child: Child, timeout: float = 5.0) -> Status:
+    result = await child.request(child.protocol.status(), timeout)
+    assert isinstance(result, Status)
+    return result
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
