@@ -20,6 +20,7 @@ OUTPUT_DEADLINE_S: Final = 2.0
 PROMPT_BYTES: Final = 16_384
 
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ENVELOPE: Final = frozenset({"protocol", "version", "id", "method", "params"})
 
@@ -106,7 +107,7 @@ def compact(value: Any) -> bytes:
 
     ValueError (UnicodeEncodeError among them) for what has no such form: a lone surrogate, an infinity.
     """
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def encode(frame: dict[str, Any]) -> bytes:

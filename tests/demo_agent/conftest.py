@@ -1,4 +1,4 @@
-"""The children that these cases run on: ``peer`` is the demo agent and the real child in turn, ``demo`` the first alone."""
+"""The children that these cases run on: ``peer`` is the demo agent and the real child in turn, ``demo`` the first."""
 
 from collections.abc import Iterator
 from pathlib import Path

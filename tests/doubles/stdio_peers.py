@@ -45,8 +45,9 @@ class Peer(ABC):
         work.mkdir(exist_ok=True)
         command, own = self.launch(self.folder / home)
         base = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "MC_HOME": str(self.folder / home)}
-        given = {name: value for name, value in (base | own | env).items()}
-        return Child([*command, *(arguments or ("serve", "--stdio"))], work, given, reading=reading, stderr=stderr)
+        return Child(
+            [*command, *(arguments or ("serve", "--stdio"))], work, base | own | env, reading=reading, stderr=stderr
+        )
 
     @abstractmethod
     def launch(self, home: Path) -> tuple[list[str], dict[str, str]]:
