@@ -116,19 +116,19 @@ def test_a_flood_is_whole(demo: Demo) -> None:
 
 def test_a_stalled_reader_takes_no_request_for_so_long(demo: Demo) -> None:
     with demo.start() as child:
-        begin(child, {"stall": {"input": 0.6}, "text": "x"})
-        child.finish()
         begun = time.monotonic()
+        begin(child, {"stall": {"input": 1.5}, "text": "x"})
+        child.finish()
         child.result("status", {})
-        assert time.monotonic() - begun > 0.2
+        assert time.monotonic() - begun > 1.5
 
 
 def test_a_stalled_writer_says_nothing_for_so_long_and_lives(demo: Demo) -> None:
     with demo.start() as child:
-        begin(child, {"stall": {"output": 2.5}, "text": "x"})
         begun = time.monotonic()
+        begin(child, {"stall": {"output": 2.5}, "text": "x"})
         assert child.finish()["outcome"] == "completed"
-        assert time.monotonic() - begun > 2
+        assert time.monotonic() - begun > 2.5
 
 
 def test_it_never_listens_again(demo: Demo) -> None:
