@@ -1,0 +1,127 @@
+"""Strict JSON: what a peer sends is measured before it is parsed. Owns that gate; must never loop over single bytes.
+
+The gate holds for every side: UTF-8 without exception, no byte order mark, a bound on bytes and on nesting, no NaN or
+Infinity and no number that would become one (1e400), no name twice in an object. Nesting is counted on the bytes with
+the strings taken out, since a parser that recurses is no place to find out (msgspec raises RecursionError). A name
+twice shows as a colon more in what came than in what its value encodes to. Both cost a few passes in C.
+"""
+
+import re
+import sys
+from itertools import accumulate, count
+from operator import sub
+from typing import Any, Final, cast
+
+import msgspec
+
+from gateway.model.errors import Code, Refusal
+from gateway.model.limits import BODY_BYTES, REQUEST_JSON_DEPTH
+
+_KEPT: Final = b'"[]{}:'
+_DROPPED: Final = bytes(byte for byte in range(256) if byte not in _KEPT)
+_ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
+_TWICE_OPEN: Final = bytes(2 if byte == ord("[") else 0 for byte in range(256))
+_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_LARGEST: Final = int(sys.float_info.max)
+_LARGEST_DIGITS: Final = 308
+_HUGE: Final = b"0" * (_LARGEST_DIGITS + 1)
+"""An integer with that many digits may be Infinity to a peer that reads doubles, and an error to the child."""
+_ROUNDS: Final = 8
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+_decode: Final = msgspec.json.Decoder().decode
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def check_json(raw: bytes, *, max_depth: int = REQUEST_JSON_DEPTH, max_bytes: int = BODY_BYTES) -> None:
+    """Refuse what is not one strict JSON value of at most ``max_bytes`` bytes and ``max_depth`` containers deep.
+
+    Raises ``Refusal``: TOO_LARGE for the bytes, INVALID_REQUEST for everything else. Neither quotes ``raw``.
+    """
+    parse_json(raw, max_depth=max_depth, max_bytes=max_bytes)
+
+
+def parse_json(
+    raw: bytes, *, max_depth: int = REQUEST_JSON_DEPTH, max_bytes: int = BODY_BYTES, mend_surrogates: bool = False
+) -> Any:
+    """As ``check_json``, and the value. ``mend_surrogates`` turns escaped lone surrogates into U+FFFD (bridge 6);
+    without it they are refused."""
+    if len(raw) > max_bytes:
+        raise Refusal(Code.TOO_LARGE, f"the JSON has more than {max_bytes} bytes")
+    if raw.count(b"[") + raw.count(b"{") > max_depth and json_depth(raw) > max_depth:
+        raise Refusal(Code.INVALID_REQUEST, f"the JSON is nested more than {max_depth} deep")
+    try:
+        value = _decode(raw)
+    except msgspec.DecodeError as error:
+        if mend_surrogates and (mended := replace_surrogates(raw)) != raw:
+            return parse_json(mended, max_depth=max_depth, max_bytes=max_bytes + len(mended) - len(raw))
+        raise Refusal(Code.INVALID_REQUEST, f"not valid JSON: {_reason(error)}") from None
+    if len(raw) > _LARGEST_DIGITS and _HUGE in raw.translate(_ZEROS) and _has_huge_integer(value):
+        raise Refusal(Code.INVALID_REQUEST, "not valid JSON: a number is out of range")
+    if _has_name_twice(raw, value):
+        raise Refusal(Code.INVALID_REQUEST, "an object in the JSON has the same name twice")
+    return value
+
+
+def json_depth(raw: bytes) -> int:
+    """How many containers deep ``raw`` is nested; 0 for a bare string or number. ``raw`` is one JSON value."""
+    brackets = _marks(raw).replace(b":", b"").translate(_ONE_KIND)
+    # Each round takes the innermost level away, so real documents are done after a few; what is left is counted.
+    taken = 0
+    while taken < _ROUNDS and brackets:
+        brackets = brackets.replace(b"[]", b"")
+        taken += 1
+    # The level behind the n-th bracket is twice the number of opening ones less n.
+    return taken + max(map(sub, accumulate(brackets.translate(_TWICE_OPEN)), count(1)), default=0)
+
+
+def replace_surrogates(raw: bytes) -> bytes:
+    """JSON text with each escaped lone surrogate turned into an escaped U+FFFD; pairs and everything else stay."""
+    if b"\\ud" not in raw and b"\\uD" not in raw:
+        return raw
+    return _ESCAPE.sub(lambda found: rb"\ufffd" if found[1] else found[0], raw)
+
+
+def compact(value: Any) -> bytes:
+    """A JSON value in its shortest encoding, raw UTF-8, the names in the order they have."""
+    return _encode(value)
+
+
+def _marks(raw: bytes) -> bytes:
+    """The brackets and colons of ``raw`` that stand outside its strings."""
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    return b"".join(raw.translate(None, _DROPPED).split(b'"')[::2])
+
+
+def _has_name_twice(raw: bytes, value: Any) -> bool:
+    # The value keeps one of two members, so its encoding has a colon less. Colons in strings are on both sides, unless
+    # one was written as an escape.
+    encoded = _encode(value)
+    if b"\\u" not in raw:
+        return raw.count(b":") != encoded.count(b":")
+    return _marks(raw).count(b":") != _marks(encoded).count(b":")
+
+
+def _has_huge_integer(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += cast(dict[str, Any], inner).values()
+        elif isinstance(inner, list):
+            waiting += cast(list[Any], inner)
+        elif isinstance(inner, int) and abs(inner) > _LARGEST:
+            return True
+    return False
+
+
+def _reason(error: msgspec.DecodeError) -> str:
+    text = str(error)
+    if isinstance(error, msgspec.ValidationError):
+        return "a number is out of range"
+    if "surrogate" in text or "truncated" in text:
+        return "it ends early, or holds half of a surrogate pair" if "truncated" in text else "a lone surrogate"
+    return text.removeprefix("JSON is malformed: ")
