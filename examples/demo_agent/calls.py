@@ -18,7 +18,7 @@ IDENTITY = ("session_id", "run_id", "call_id", "task_id", "subagent_id")
 DELEGATE_ID_BYTES = 1_024
 
 
-class CallFailed(Exception):  # noqa: N818 - its text is what the model is shown
+class CallFailed(Exception):
     """A call that did not get an answer: ``client_tool_timeout``, ``client_tool_busy`` and so on."""
 
 

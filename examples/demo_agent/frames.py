@@ -25,7 +25,7 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ENVELOPE: Final = frozenset({"protocol", "version", "id", "method", "params"})
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer, not a mishap
+class Refused(Exception):
     """A request that is answered with an error code. ``close``: the connection ends after the answer."""
 
     def __init__(self, code: str, request_id: str | None = None, *, close: bool = False) -> None:

@@ -19,11 +19,11 @@ FRAME_PIECE: Final = 65_536
 ROOM: Final = PENDING_FRAMES // 2  # a run leaves the other half to responses
 
 
-class Overflow(Exception):  # noqa: N818 - the end of the child, not a mishap of it
+class Overflow(Exception):
     """More frames wait than may."""
 
 
-class Unavailable(Exception):  # noqa: N818
+class Unavailable(Exception):
     """A run's event found no room in time."""
 
 

@@ -31,11 +31,11 @@ APPROVAL_MS: Final = 60_000
 T = TypeVar("T")
 
 
-class Cancelled(Exception):  # noqa: N818 - a way for a run to end
+class Cancelled(Exception):
     """The run was cancelled, or the child ends."""
 
 
-class Failed(Exception):  # noqa: N818 - likewise
+class Failed(Exception):
     """The run fails with this error code."""
 
     def __init__(self, code: str, persistence: str = "durable") -> None:
