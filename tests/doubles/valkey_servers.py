@@ -68,7 +68,8 @@ class Server:
         return self.process.pid
 
     async def start(self) -> "Server":
-        binary = find_server()[0]
+        # TEST_SERVER_BINARY runs the same tests against another server: the oldest that is supported, the newest.
+        binary = Path(os.environ.get("TEST_SERVER_BINARY") or find_server()[0])
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.dir), "--save", ""]
         if self._config is not None:
             (self.dir / "conf").write_text(self._config)
