@@ -280,9 +280,7 @@ async def test_too_many_clients_is_typed() -> None:
 
 
 async def test_a_server_that_loads_its_data_is_not_up_and_says_why() -> None:
-    async with Server(
-        "--appendonly", "yes", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024"
-    ) as server:
+    async with Server("--appendonly", "yes", "--key-load-delay", "500") as server:
         async with Connection(server.endpoint) as bus:
             await asyncio.gather(*(bus.call("SET", f"k{n}", "x" * 100) for n in range(4000)))
             await server.stop()

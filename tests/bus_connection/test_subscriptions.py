@@ -138,7 +138,19 @@ async def test_a_command_connection_that_is_down_is_not_the_subscriptions_fault(
 
 async def test_one_refused_channel_takes_no_others_with_it() -> None:
     async with Server() as server, Connection(server.endpoint) as bus:
-        await bus.call("ACL", "SETUSER", "low", "on", ">pw", "&ok:*", "&toolrelay:*", "+@pubsub", "+hello", "+ping")
+        await bus.call(
+            "ACL",
+            "SETUSER",
+            "low",
+            "on",
+            ">pw",
+            "resetchannels",
+            "&ok:*",
+            "&toolrelay:*",
+            "+@pubsub",
+            "+hello",
+            "+ping",
+        )
         async with Subscriber(server.endpoint, Login("low", "pw"), commands=bus) as subscriber:
             got: list[bytes] = []
             names = (b"ok:1", b"no:1", b"ok:2")
