@@ -10,7 +10,7 @@ import logging
 import random
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -31,6 +31,7 @@ _HOPS: Final = 5
 _ASK_S: Final = 1.0
 _HELD: Final = 4_096  # redirected commands that wait for a node to be connected
 _HELD_S: Final = 1.0
+_UNUSED_S: Final = 10.0
 _SHARDED_PUBSUB: Final = (7, 0)
 
 
@@ -87,6 +88,7 @@ class Cluster(Topology):
         self._callbacks: dict[bytes, list[Callback]] = {}
         self._subscribed_at: dict[bytes, Shard] = {}
         self._held: dict[Shard, deque[tuple[Sent, bool]]] = {}
+        self._unused: dict[Shard, float] = {}  # since when
         self._sharded = True
         self._stale = asyncio.Event()
         self._fresh = asyncio.Event()
@@ -249,9 +251,22 @@ class Cluster(Topology):
             if self._sharded and fresh[slot_of(shard.subscriber.probe_channel)] is not shard:
                 shard.subscriber.probe_on(channel_in(slot))
         self._follow()
+        self._leave(first_slot.keys())
+
+    def _leave(self, live: Collection[Shard]) -> None:
+        """Closes the shards without a slot: those that are down at once, the others when nobody uses them any more (a
+        slot on its way there is asked for by ASK before the map names it)."""
+        loop = asyncio.get_running_loop()
         for place, shard in list(self._by_place.items()):
-            if shard not in first_slot and not self._held.get(shard):
-                del self._by_place[place]
+            if shard in live:
+                self._unused.pop(shard, None)
+                continue
+            if shard not in self._unused:
+                self._unused[shard] = loop.time()
+                loop.call_later(_UNUSED_S + 1, self.refresh)
+            used = shard.connection.up and (shard.connection.pending or loop.time() - self._unused[shard] < _UNUSED_S)
+            if not used and not self._held.get(shard):
+                del self._by_place[place], self._unused[shard]
                 self._background(shard.close(), "bus shard close")
 
     def _shard_at(self, endpoint: Endpoint, slot: int) -> Shard:
