@@ -87,6 +87,8 @@ class Cluster(Topology):
         self._places: dict[tuple[str, int], None] = {(e.host, e.port): None for e in address.endpoints}  # replicas too
         self._callbacks: dict[bytes, list[Callback]] = {}
         self._subscribed_at: dict[bytes, Shard] = {}
+        self._lost: set[bytes] = set()  # channels that a server has dropped
+        self._informed: Connection | None = None  # of the server that the last MOVED named
         self._held: dict[Shard, deque[tuple[Sent, bool]]] = {}
         self._unused: dict[Shard, float] = {}  # since when
         self._sharded = True
@@ -202,6 +204,8 @@ class Cluster(Topology):
         """The slots by CLUSTER SLOTS, from any node that answers: a connected primary first."""
         connections = [connection for connection in self.all() if connection.up]
         random.shuffle(connections)  # one that is cut off must not be asked every time
+        connections.sort(key=lambda connection: connection is not self._informed)
+        self._informed = None
         error: BusError = BusUnavailable(Kind.DOWN, detail="no node of the Cluster answers")
         for connection in connections:
             try:
@@ -304,29 +308,38 @@ class Cluster(Topology):
 
     # --- channels
 
-    def _on_moved(self, _: bytes) -> None:
+    def _on_moved(self, channel: bytes) -> None:
+        if channel in self._callbacks:
+            self._lost.add(channel)
         self.refresh()
 
     def _follow(self) -> None:
-        """Moves each subscription to the server that has its slot now."""
+        """Subscribes each channel at the server that has its slot now, and once more what a server has dropped."""
         followed: list[Future[None]] = []
+        lost, self._lost = self._lost, set()
         for channel, callbacks in self._callbacks.items():
             shard, before = self._map[slot_of(channel)], self._subscribed_at[channel]
-            if shard is None or shard is before:
-                continue
-            self._subscribed_at[channel] = shard
-            for callback in callbacks:
-                before.subscriber.unsubscribe(channel, callback)
-                followed.append(shard.subscriber.subscribe(channel, callback))
+            if shard is None:
+                if channel in lost:
+                    self._lost.add(channel)
+            elif shard is not before:
+                self._subscribed_at[channel] = shard
+                for callback in callbacks:
+                    before.subscriber.unsubscribe(channel, callback)
+                    followed.append(shard.subscriber.subscribe(channel, callback))
+            elif channel in lost:
+                followed.append(shard.subscriber.resubscribe(channel))
         if followed:
-            asyncio.gather(*followed, return_exceptions=True).add_done_callback(lambda _: self._gap())
+            asyncio.gather(*followed, return_exceptions=True).add_done_callback(self._followed)
+
+    def _followed(self, outcomes: "Future[list[BaseException | None]]") -> None:
+        if not outcomes.cancelled() and None in outcomes.result():  # else they have moved on before they arrived
+            self._gap()
 
     # --- redirected commands
 
     def _redirected(self, origin: Connection, sent: Sent, error: Redirect) -> bool:
         """Sends a command on; it was not executed where it came back from."""
-        if not error.ask:
-            self.refresh()
         sent.hops += 1
         host = error.host or (origin.endpoint.host if origin.endpoint else "")
         if sent.hops > _HOPS or not host:
@@ -335,6 +348,8 @@ class Cluster(Topology):
         shard = self._shard_at(Endpoint(host, error.port, tls=self.address.endpoints[0].tls), error.slot)
         if not error.ask:
             self._map[error.slot] = shard
+            self._informed = shard.connection
+            self.refresh()
         if not shard.connection.take_over(sent, asking=error.ask):
             held = self._held.setdefault(shard, deque())
             if len(held) >= _HELD:

@@ -98,7 +98,11 @@ class Server:
         os.kill(self.pid, number)
 
     async def __aenter__(self) -> "Server":
-        return await self.start()
+        try:
+            return await self.start()
+        except BaseException:
+            await self.__aexit__()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
