@@ -1,0 +1,79 @@
+"""What the real child takes as a tool's schema: a checker for tests, written from the protocol and from probing it.
+
+``problem`` gives the first thing that the child would refuse, or ``None``. ``test_real_child.py`` holds it against the
+real one.
+"""
+
+import json
+from typing import Any
+
+ONE = {"items", "additionalProperties", "not", "contains", "propertyNames"}
+MANY = {"allOf", "anyOf", "oneOf", "prefixItems"}
+NAMED = {"properties", "$defs", "definitions", "patternProperties"}
+TEXTS = {"description", "title", "pattern", "format", "$comment"}
+NUMBERS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+SIZES = {f"{way}{what}" for way in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")}
+TRUTHS = {"uniqueItems", "readOnly", "writeOnly", "deprecated"}
+TYPES = {"array", "boolean", "integer", "null", "number", "object", "string"}
+
+
+def depth(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(depth, value), default=0)
+    return 0
+
+
+def problem(raw: bytes) -> str | None:
+    schema = json.loads(raw)
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return "the root is not of type object"
+    if len(raw) > 8192:
+        return f"{len(raw)} bytes"
+    if depth(schema) > 16:
+        return f"{depth(schema)} deep"
+    return inner_problem(schema, "")
+
+
+def inner_problem(schema: Any, at: str) -> str | None:
+    if isinstance(schema, bool):
+        return None
+    if not isinstance(schema, dict):
+        return f"{at} is no schema"
+    for word, value in schema.items():
+        here = f"{at}/{word}"
+        bad = word_problem(word, value, here)
+        if bad:
+            return bad
+    return None
+
+
+def word_problem(word: str, value: Any, here: str) -> str | None:
+    if word in ONE:
+        return inner_problem(value, here)
+    if word in MANY:
+        if not isinstance(value, list) or not value:
+            return f"{here} is no list of schemas"
+        return next(filter(None, (inner_problem(inner, f"{here}/{i}") for i, inner in enumerate(value))), None)
+    if word in NAMED:
+        if not isinstance(value, dict):
+            return f"{here} holds no names"
+        return next(filter(None, (inner_problem(inner, f"{here}/{name}") for name, inner in value.items())), None)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    legal = {
+        "required": texts and len(set(value)) == len(value),
+        "enum": isinstance(value, list) and bool(value),
+        "const": True,
+        "default": True,
+        "examples": isinstance(value, list),
+        "type": (isinstance(value, str) and value in TYPES) or (texts and bool(value) and TYPES.issuperset(value)),
+        **dict.fromkeys(TEXTS, isinstance(value, str)),
+        **dict.fromkeys(NUMBERS, whole or isinstance(value, float)),
+        **dict.fromkeys(SIZES, whole and 0 <= value < 2**64),
+        **dict.fromkeys(TRUTHS, isinstance(value, bool)),
+    }
+    if word == "multipleOf" and legal[word] and value <= 0:
+        return f"{here} is not positive"
+    return None if legal.get(word, False) else f"{here} is not taken"
