@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-NAMES = st.sampled_from(["a", "b", "c", "intent", "$ref", "__proto__", "x y"])
+NAMES = st.sampled_from(["a", "a", "b", "b", "c", "$ref", "__proto__", "x y"])
 SCALARS = st.one_of(
     st.none(),
     st.booleans(),
@@ -91,4 +91,29 @@ def schemas(*, references: bool = True, patterns: st.SearchStrategy[str] = PATTE
     return st.builds(lambda schema, defs: {**schema, "$defs": defs}, root, definitions)
 
 
-OBJECTS = st.dictionaries(NAMES, VALUES, max_size=4)
+_LEAVES: list[Any] = [None, True, 0, 1, 1.0, 2, -2, 2.5, "", "a", "b", "aab"]
+_INNER: list[Any] = [
+    *_LEAVES,
+    [],
+    [0],
+    [0, 1],
+    [0, 1, 2],
+    [1, 1],
+    ["a", None],
+    [[0], {"a": 0}],
+    {},
+    {"a": 0},
+    {"a": "a", "b": None},
+    {"a": {"a": {"a": 1}}},
+    {"b": []},
+]
+SAMPLES: list[dict[str, Any]] = [
+    {},
+    *({"a": value} for value in _INNER),
+    *({"b": value} for value in _INNER[::2]),
+    *({"a": value, "b": other} for value, other in zip(_INNER, reversed(_INNER), strict=True)),
+    {"a": 0, "b": 1, "c": 2},
+    {"$ref": "#", "__proto__": 0, "x y": None},
+    {"a": {"a": {"a": {"b": 0}}}, "c": [[[0]]]},
+]
+"""Objects that tell small schemas apart; one random object seldom falls where a copy differs from its original."""
