@@ -21,76 +21,99 @@ TYPES = st.sampled_from(["string", "number", "integer", "boolean", "null", "arra
 REFERENCES = st.sampled_from(["#", "#/$defs/one", "#/$defs/two", "#/properties/a", "#one", "#/$defs/one/properties/a"])
 
 
-def words(schema: st.SearchStrategy[Any], *, references: bool, patterns: st.SearchStrategy[str]) -> Any:
-    lists = st.lists(schema, min_size=1, max_size=3)
-    named = st.dictionaries(NAMES, schema, max_size=3)
-    optional: dict[str, st.SearchStrategy[Any]] = {
-        "type": TYPES | st.lists(TYPES, min_size=1, max_size=3, unique=True),
-        "properties": named,
-        "patternProperties": st.dictionaries(patterns, schema, max_size=2),
-        "additionalProperties": schema,
-        "propertyNames": schema,
-        "required": st.lists(NAMES, max_size=2, unique=True),
-        "minProperties": SIZES,
-        "maxProperties": SIZES,
-        "items": schema,
-        "prefixItems": lists,
-        "contains": schema,
-        "minContains": SIZES,
-        "maxContains": SIZES,
-        "minItems": SIZES,
-        "maxItems": SIZES,
-        "uniqueItems": st.booleans(),
-        "allOf": lists,
-        "anyOf": lists,
-        "oneOf": lists,
-        "not": schema,
-        "if": schema,
-        "then": schema,
-        "else": schema,
-        "dependentRequired": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True), max_size=2),
-        "dependentSchemas": named,
-        "unevaluatedProperties": schema,
-        "unevaluatedItems": schema,
-        "enum": st.lists(VALUES, max_size=3),
-        "const": VALUES,
-        "minLength": SIZES,
-        "maxLength": SIZES,
-        "pattern": patterns,
-        "minimum": st.integers(-2, 3),
-        "exclusiveMaximum": st.integers(-2, 4) | st.just(2.5),
-        "multipleOf": st.sampled_from([1, 2, 0.5]),
-        "title": st.just("T"),
-        "description": st.just("D"),
-        "default": VALUES,
-        "examples": st.lists(VALUES, max_size=2),
-        "nullable": st.just(True),
-        "x-extra": VALUES,
-        "$comment": st.just("C"),
-        "format": st.just("email"),
-    }
+BELOW = ["items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"]
+UNEVALUATED = ["unevaluatedProperties", "unevaluatedItems"]
+COMBINED = ["allOf", "anyOf", "oneOf", "oneOf", "prefixItems"]
+NAMED = ["properties", "properties", "patternProperties", "dependentSchemas"]
+PLAIN: dict[str, st.SearchStrategy[Any]] = {
+    "type": TYPES | st.lists(TYPES, min_size=1, max_size=3, unique=True),
+    "required": st.lists(NAMES, min_size=1, max_size=2, unique=True),
+    "enum": st.lists(SCALARS, max_size=3),
+    "const": SCALARS,
+    "minProperties": SIZES,
+    "maxProperties": SIZES,
+    "minContains": SIZES,
+    "maxContains": SIZES,
+    "minItems": SIZES,
+    "maxItems": SIZES,
+    "uniqueItems": st.booleans(),
+    "dependentRequired": st.dictionaries(NAMES, st.lists(NAMES, max_size=2, unique=True), min_size=1, max_size=2),
+    "minLength": SIZES,
+    "maxLength": SIZES,
+    "pattern": PATTERNS,
+    "minimum": st.integers(-2, 3),
+    "exclusiveMaximum": st.integers(-2, 4) | st.just(2.5),
+    "multipleOf": st.sampled_from([1, 2, 0.5]),
+    "description": st.just("D"),
+    "default": VALUES,
+    "examples": st.lists(VALUES, max_size=2),
+    "nullable": st.just(True),
+}
+
+
+@st.composite
+def inner_schemas(draw: st.DrawFn, depth: int, *, references: bool) -> Any:
+    """One schema of at most ``depth`` levels. Keywords that restrict each other come together: what a copy gets wrong
+    is how they play together, not one alone."""
+    if depth == 0 or draw(st.integers(0, 9)) == 0:
+        return draw(st.sampled_from([True, False, *LEAVES]))
+    below = inner_schemas(depth - 1, references=references)
+    schema: dict[str, Any] = {}
+    for _ in range(draw(st.integers(1, 3))):
+        kind = draw(st.integers(0, 9))
+        if kind <= 1:
+            word = draw(st.sampled_from(sorted(PLAIN)))
+            schema[word] = draw(PLAIN[word])
+        elif kind <= 3:
+            schema[draw(st.sampled_from(COMBINED))] = draw(st.lists(below, min_size=1, max_size=3))
+        elif kind <= 5:
+            word = draw(st.sampled_from(NAMED))
+            schema[word] = draw(
+                st.dictionaries(PATTERNS if word == "patternProperties" else NAMES, below, min_size=1, max_size=2)
+            )
+        elif kind <= 7:
+            schema[draw(st.sampled_from(BELOW))] = draw(below)
+        elif kind == 8:
+            schema["contains"] = draw(below)
+            schema["maxContains"] = draw(st.integers(0, 1))
+        elif references and draw(st.booleans()):
+            schema["$ref"] = draw(REFERENCES)
+            schema.update(draw(st.sampled_from([{}, {"$anchor": "one"}, {"description": "D"}, {"$dynamicRef": "#"}])))
+        else:
+            schema[draw(st.sampled_from(UNEVALUATED))] = draw(below)
+    return schema
+
+
+@st.composite
+def schemas(draw: st.DrawFn, *, references: bool = True) -> Any:
+    """Root schemas: objects with a property ``a`` that says something, and ``$defs`` that references find."""
+    below = inner_schemas(3, references=references)
+    root: dict[str, Any] = {"properties": {"a": draw(below)}}
+    if draw(st.booleans()):
+        more = draw(below)
+        root.update(more if isinstance(more, dict) else {})
     if references:
-        optional["$ref"] = REFERENCES
-        optional["$dynamicRef"] = st.just("#")
-        optional["$anchor"] = st.just("one")
-    # A few keywords at a time: a schema with all of them accepts nothing.
-    return st.lists(st.sampled_from(sorted(optional)), min_size=0, max_size=4, unique=True).flatmap(
-        lambda chosen: st.fixed_dictionaries({word: optional[word] for word in chosen})
-    )
+        root["$defs"] = {
+            "one": draw(inner_schemas(2, references=True)),
+            "two": draw(inner_schemas(1, references=False)),
+        }
+    return root
 
 
-def schemas(*, references: bool = True, patterns: st.SearchStrategy[str] = PATTERNS) -> st.SearchStrategy[Any]:
-    """Root schemas: objects, some with ``$defs`` that their references find."""
-    inner = st.recursive(
-        st.booleans() | words(st.booleans(), references=references, patterns=patterns),
-        lambda below: words(below, references=references, patterns=patterns),
-        max_leaves=8,
-    )
-    root = words(inner, references=references, patterns=patterns)
-    definitions = st.fixed_dictionaries({"one": inner, "two": inner})
-    return st.builds(lambda schema, defs: {**schema, "$defs": defs}, root, definitions)
-
-
+LEAVES: list[Any] = [
+    {"type": "integer"},
+    {"type": "string"},
+    {"type": "null"},
+    {"type": ["array", "object"]},
+    {"minimum": 1},
+    {"maxLength": 1},
+    {"required": ["a"]},
+    {"if": {"type": "integer"}, "then": {"minimum": 1}},
+    {"dependentRequired": {"a": ["b"]}},
+    {"unevaluatedItems": False},
+    {"const": 0},
+    {"enum": ["a", 1]},
+]
 _LEAVES: list[Any] = [None, True, 0, 1, 1.0, 2, -2, 2.5, "", "a", "b", "aab"]
 _INNER: list[Any] = [
     *_LEAVES,
