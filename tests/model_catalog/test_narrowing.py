@@ -37,7 +37,7 @@ def wider_than(original: Any, copy: Any) -> list[Any]:
     return [value for value in SAMPLES if copy.is_valid(value) and not original.is_valid(value)]
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas())
 def test_what_the_original_takes_the_copy_takes(schema: Any) -> None:
     try:
@@ -57,7 +57,7 @@ def test_what_the_original_takes_the_copy_takes(schema: Any) -> None:
     event("as narrow" if wider_than(original, copy) == [] else "wider")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas())
 def test_the_same_for_draft_7(schema: Any) -> None:
     schema = {**schema, "$schema": DRAFT7}
@@ -71,7 +71,7 @@ def test_the_same_for_draft_7(schema: Any) -> None:
         assert narrower_than(original, validator(json.loads(made.schema))) == []
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas(references=False))
 def test_a_copy_that_says_it_is_exact_is_exact(schema: Any) -> None:
     try:
