@@ -50,30 +50,40 @@ def inner_problem(schema: Any, at: str) -> str | None:
 
 
 def word_problem(word: str, value: Any, here: str) -> str | None:
+    if word in ONE | MANY | NAMED:
+        return schemas_problem(word, value, here)
+    return None if value_is_taken(word, value) else f"{here} is not taken"
+
+
+def schemas_problem(word: str, value: Any, here: str) -> str | None:
     if word in ONE:
         return inner_problem(value, here)
     if word in MANY:
         if not isinstance(value, list) or not value:
             return f"{here} is no list of schemas"
         return next(filter(None, (inner_problem(inner, f"{here}/{i}") for i, inner in enumerate(value))), None)
-    if word in NAMED:
-        if not isinstance(value, dict):
-            return f"{here} holds no names"
-        return next(filter(None, (inner_problem(inner, f"{here}/{name}") for name, inner in value.items())), None)
+    if not isinstance(value, dict):
+        return f"{here} holds no names"
+    return next(filter(None, (inner_problem(inner, f"{here}/{name}") for name, inner in value.items())), None)
+
+
+def value_is_taken(word: str, value: Any) -> bool:
     whole = isinstance(value, int) and not isinstance(value, bool)
     texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
-    legal = {
-        "required": texts and len(set(value)) == len(value),
-        "enum": isinstance(value, list) and bool(value),
-        "const": True,
-        "default": True,
-        "examples": isinstance(value, list),
-        "type": (isinstance(value, str) and value in TYPES) or (texts and bool(value) and TYPES.issuperset(value)),
-        **dict.fromkeys(TEXTS, isinstance(value, str)),
-        **dict.fromkeys(NUMBERS, whole or isinstance(value, float)),
-        **dict.fromkeys(SIZES, whole and 0 <= value < 2**64),
-        **dict.fromkeys(TRUTHS, isinstance(value, bool)),
-    }
-    if word == "multipleOf" and legal[word] and value <= 0:
-        return f"{here} is not positive"
-    return None if legal.get(word, False) else f"{here} is not taken"
+    if word in TEXTS:
+        return isinstance(value, str)
+    if word in TRUTHS:
+        return isinstance(value, bool)
+    if word in SIZES:
+        return whole and 0 <= value < 2**64
+    if word in NUMBERS:
+        return (whole or isinstance(value, float)) and (word != "multipleOf" or value > 0)
+    if word == "required":
+        return texts and len(set(value)) == len(value)
+    if word == "type":
+        return (isinstance(value, str) and value in TYPES) or (texts and bool(value) and TYPES.issuperset(value))
+    if word == "enum":
+        return isinstance(value, list) and bool(value)
+    if word == "examples":
+        return isinstance(value, list)
+    return word in ("const", "default")

@@ -5,8 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from tests.model_catalog.child_subset import problem
-from tests.model_catalog.offered import catalog, client, tool
 
 from gateway.model.catalog import (
     NO_ROOM,
@@ -16,6 +14,8 @@ from gateway.model.catalog import (
     registry_json,
 )
 from gateway.model.clean import ModelJson, ModelText
+from tests.model_catalog.child_subset import problem
+from tests.model_catalog.offered import catalog, client, tool
 
 OWN = ["client__tools", "client__use", "client__more"]
 

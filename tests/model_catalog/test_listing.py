@@ -1,8 +1,7 @@
 """What a model is told about the list (bridge 3)."""
 
-from tests.model_catalog.offered import NOTHING_TO_HIDE, catalog, client, tool
-
 from gateway.model.listing import change_line, list_text, tool_text
+from tests.model_catalog.offered import NOTHING_TO_HIDE, catalog, client, tool
 
 WEB = client(1, "web", tool("go-to", "Open a page.\nAny page."), tool("click", "Click " + "x" * 300))
 

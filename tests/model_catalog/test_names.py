@@ -41,7 +41,7 @@ def test_the_older_registration_keeps_the_plain_name_whatever_the_order_given() 
 def test_a_long_name_is_cut_to_64_bytes_with_six_digits() -> None:
     name = names(client(1, "w" * 32, "t" * 64))["id1", "t" * 64]
     assert len(name) == 64
-    assert re.fullmatch(rf"client__w{{32}}__t{{15}}_[0-9a-f]{{6}}", name)
+    assert re.fullmatch(r"client__w{32}__t{15}_[0-9a-f]{6}", name)
     fits = "t" * (64 - len("client____") - 32)
     assert names(client(1, "w" * 32, fits))["id1", fits] == f"client__{'w' * 32}__{fits}"
 

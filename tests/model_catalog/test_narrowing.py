@@ -5,11 +5,11 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from tests.model_catalog.child_subset import problem
 from hypothesis import HealthCheck, event, given, settings
-from tests.model_catalog.schema_strategies import SAMPLES, schemas
 
 from gateway.model.narrowing import Narrowed, narrow
+from tests.model_catalog.child_subset import problem
+from tests.model_catalog.schema_strategies import SAMPLES, schemas
 
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 
@@ -37,7 +37,11 @@ def wider_than(original: Any, copy: Any) -> list[Any]:
     return [value for value in SAMPLES if copy.is_valid(value) and not original.is_valid(value)]
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=250,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
 @given(schemas())
 def test_what_the_original_takes_the_copy_takes(schema: Any) -> None:
     try:
@@ -57,7 +61,11 @@ def test_what_the_original_takes_the_copy_takes(schema: Any) -> None:
     event("as narrow" if wider_than(original, copy) == [] else "wider")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
 @given(schemas())
 def test_the_same_for_draft_7(schema: Any) -> None:
     schema = {**schema, "$schema": DRAFT7}
@@ -71,7 +79,11 @@ def test_the_same_for_draft_7(schema: Any) -> None:
         assert narrower_than(original, validator(json.loads(made.schema))) == []
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
 @given(schemas(references=False))
 def test_a_copy_that_says_it_is_exact_is_exact(schema: Any) -> None:
     try:

@@ -35,7 +35,7 @@ def test_cleaning(text: str, clean: str) -> None:
 @given(st.text(st.characters() | st.sampled_from("\x1b[]\x9b\x07\\P0m\r\n"), max_size=60))
 def test_clean_text_has_no_controls_and_stays_clean(text: str) -> None:
     clean = clean_text(text)
-    assert not any(ord(c) < 32 and c not in "\n\t" or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in clean)
+    assert not any((ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in clean)
     assert clean_text(clean) == clean
 
 
