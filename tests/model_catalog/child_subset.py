@@ -68,20 +68,21 @@ def schemas_problem(word: str, value: Any, here: str) -> str | None:
 
 
 def value_is_taken(word: str, value: Any) -> bool:
+    number: Any = value
     whole = isinstance(value, int) and not isinstance(value, bool)
-    texts = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    texts = value if isinstance(value, list) and all(isinstance(name, str) for name in value) else None
     if word in TEXTS:
         return isinstance(value, str)
     if word in TRUTHS:
         return isinstance(value, bool)
     if word in SIZES:
-        return whole and 0 <= value < 2**64
+        return whole and 0 <= number < 2**64
     if word in NUMBERS:
-        return (whole or isinstance(value, float)) and (word != "multipleOf" or value > 0)
+        return (whole or isinstance(value, float)) and (word != "multipleOf" or number > 0)
     if word == "required":
-        return texts and len(set(value)) == len(value)
+        return texts is not None and len(set(texts)) == len(texts)
     if word == "type":
-        return (isinstance(value, str) and value in TYPES) or (texts and bool(value) and TYPES.issuperset(value))
+        return (isinstance(value, str) and value in TYPES) or (bool(texts) and TYPES.issuperset(texts or ()))
     if word == "enum":
         return isinstance(value, list) and bool(value)
     if word == "examples":

@@ -15,6 +15,7 @@ from tests.model_catalog.offered import catalog, client, tool
 from tests.model_catalog.real_child import BINARY, RealChild
 from tests.model_catalog.schema_strategies import schemas
 
+SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 pytestmark = [
     pytest.mark.peers,
     pytest.mark.skipif(not BINARY.exists(), reason="magi-code 0.104.0 is not installed"),
@@ -39,7 +40,7 @@ def valid(schema: Any) -> bool:
 @settings(
     max_examples=25,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    suppress_health_check=SLOW,
 )
 @given(st.lists(schemas().filter(valid), min_size=1, max_size=12))
 def test_no_narrowed_schema_is_refused(child: RealChild, made: list[Any]) -> None:

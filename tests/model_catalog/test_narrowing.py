@@ -11,6 +11,7 @@ from gateway.model.narrowing import Narrowed, narrow
 from tests.model_catalog.child_subset import problem
 from tests.model_catalog.schema_strategies import SAMPLES, schemas
 
+SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 DRAFT7 = "http://json-schema.org/draft-07/schema#"
 
 
@@ -40,7 +41,7 @@ def wider_than(original: Any, copy: Any) -> list[Any]:
 @settings(
     max_examples=250,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    suppress_health_check=SLOW,
 )
 @given(schemas())
 def test_what_the_original_takes_the_copy_takes(schema: Any) -> None:
@@ -64,7 +65,7 @@ def test_what_the_original_takes_the_copy_takes(schema: Any) -> None:
 @settings(
     max_examples=100,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    suppress_health_check=SLOW,
 )
 @given(schemas())
 def test_the_same_for_draft_7(schema: Any) -> None:
@@ -82,7 +83,7 @@ def test_the_same_for_draft_7(schema: Any) -> None:
 @settings(
     max_examples=100,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    suppress_health_check=SLOW,
 )
 @given(schemas(references=False))
 def test_a_copy_that_says_it_is_exact_is_exact(schema: Any) -> None:
@@ -104,12 +105,24 @@ def test_a_copy_that_says_it_is_exact_is_exact(schema: Any) -> None:
         ({"properties": {"x": {"minLength": 1.0}}}, {"type": "object", "properties": {"x": {"minLength": 1}}}),
         ({"properties": {"x": {"minLength": 2**64}}}, {"type": "object", "properties": {"x": {}}}),
         ({"required": ["a", "a"]}, {"type": "object", "required": ["a"]}),
-        ({"properties": {"x": {"type": ["banana", "null"]}}}, {"type": "object", "properties": {"x": {"type": ["null"]}}}),
+        (
+            {"properties": {"x": {"type": ["banana", "null"]}}},
+            {"type": "object", "properties": {"x": {"type": ["null"]}}},
+        ),
         ({"properties": {"x": {"type": "banana"}}}, {"type": "object", "properties": {"x": {}}}),
         ({"properties": {"x": {"enum": []}}}, {"type": "object", "properties": {"x": {}}}),
         ({"properties": {"x": True, "y": False}}, {"type": "object", "properties": {"x": True, "y": False}}),
-        ({"properties": {"x": {"const": {"$ref": "data"}}}}, {"type": "object", "properties": {"x": {"const": {"$ref": "data"}}}}),
+        (
+            {"properties": {"x": {"const": {"$ref": "data"}}}},
+            {"type": "object", "properties": {"x": {"const": {"$ref": "data"}}}},
+        ),
         ({"not": {"if": {}, "required": ["x"]}}, {"type": "object"}),
+        ({"not": {"properties": {"x": {"$ref": "#"}}}}, {"type": "object"}),
+        ({"not": {"$dynamicRef": "#"}}, {"type": "object"}),
+        (
+            {"$id": "a", "properties": {"x": {"$id": "b", "not": {"$ref": "a#/none"}}}},
+            {"type": "object", "properties": {"x": {}}},
+        ),
         ({"not": {"required": ["x"]}}, {"type": "object", "not": {"required": ["x"]}}),
         ({"oneOf": [{"required": ["x"]}, {"then": {}}]}, {"type": "object", "anyOf": [{"required": ["x"]}, {}]}),
         ({"oneOf": [{"required": ["x"]}]}, {"type": "object", "oneOf": [{"required": ["x"]}]}),
@@ -122,7 +135,10 @@ def test_a_copy_that_says_it_is_exact_is_exact(schema: Any) -> None:
             {"type": "object", "properties": {"l": {"contains": {}, "minContains": 1}}},
         ),
         (
-            {"properties": {"n": {"$ref": "#/$defs/n", "description": "D"}}, "$defs": {"n": {"type": "null", "title": "N"}}},
+            {
+                "properties": {"n": {"$ref": "#/$defs/n", "description": "D"}},
+                "$defs": {"n": {"type": "null", "title": "N"}},
+            },
             {"type": "object", "properties": {"n": {"type": "null", "title": "N", "description": "D"}}},
         ),
         (
@@ -131,14 +147,22 @@ def test_a_copy_that_says_it_is_exact_is_exact(schema: Any) -> None:
         ),
         (
             {"properties": {"next": {"$ref": "#"}}, "required": ["next"]},
-            {"type": "object", "properties": {"next": {"properties": {"next": {}}, "required": ["next"]}}, "required": ["next"]},
+            {
+                "type": "object",
+                "properties": {"next": {"properties": {"next": {}}, "required": ["next"]}},
+                "required": ["next"],
+            },
         ),
         (
             {"$schema": DRAFT7, "properties": {"t": {"items": [{"type": "null"}], "additionalItems": False}}},
             {"type": "object", "properties": {"t": {"prefixItems": [{"type": "null"}], "items": False}}},
         ),
         (
-            {"$schema": DRAFT7, "properties": {"t": {"$ref": "#/definitions/a", "minimum": 2}}, "definitions": {"a": {}}},
+            {
+                "$schema": DRAFT7,
+                "properties": {"t": {"$ref": "#/definitions/a", "minimum": 2}},
+                "definitions": {"a": {}},
+            },
             {"type": "object", "properties": {"t": {}}},
         ),
         (
@@ -146,7 +170,7 @@ def test_a_copy_that_says_it_is_exact_is_exact(schema: Any) -> None:
             {"type": "object", "properties": {"t": {"properties": {"n": {"properties": {"n": {}}}}}}},
         ),
     ],
-)  # fmt: skip
+)
 def test_each_rule(schema: Any, copy: Any) -> None:
     assert copy_of(schema) == copy
     assert problem(json.dumps(copy).encode()) is None
