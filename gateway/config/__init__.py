@@ -1,1 +1,1 @@
-"""Settings: flags over environment over TOML over defaults; unknown names are refused with the nearest known one."""
+"""Configuration: its shape, where values come from, and the folder that a node keeps its state in. No network."""

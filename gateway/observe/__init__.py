@@ -1,1 +1,1 @@
-"""What operators see: logs, metrics. Nothing enters here that redaction has not passed."""
+"""What the process says about itself: logs, metrics, and the background tasks that both count."""

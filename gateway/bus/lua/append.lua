@@ -1,0 +1,29 @@
+-- The owner writes events. ARGV: epoch, op, run that ends with them ('' = none), delivery marks ("id mark id mark"),
+-- number of fields n, n times (field, value), then payloads. A field '@id' is an approval's state, any other is the
+-- session's. A run that ends leaves no open call: each is failed as run_gone before the payloads.
+-- Returns the last seq.
+if not open_session() then return redis.error_reply('TR not_found') end
+local fenced = fence(ARGV[1], ARGV[2])
+if fenced == 'repeated' then return session.seq end
+if fenced then return fenced end
+local fields, at = {}, 6
+for _ = 1, tonumber(ARGV[5]) do
+  if string.sub(ARGV[at], 1, 1) == '@' then
+    redis.call('HSET', base .. ':approvals', string.sub(ARGV[at], 2), ARGV[at + 1])
+    keep(base .. ':approvals')
+  else
+    fields[#fields + 1], fields[#fields + 2] = ARGV[at], ARGV[at + 1]
+  end
+  at = at + 2
+end
+if ARGV[3] ~= '' then
+  for _, id in ipairs(redis.call('HKEYS', base .. ':open')) do
+    local call = load_call(id)
+    if call and is_open(call) then fail(call, TABLE[call.state]['end'], nil) end
+  end
+  if redis.call('HGET', base, 'run') == ARGV[3] then redis.call('HDEL', base, 'run', 'run_entry') end
+end
+mark_delivered(ARGV[4])
+for i = at, #ARGV do append(ARGV[i]) end
+commit(unpack(fields))
+return session.seq

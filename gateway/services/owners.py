@@ -1,0 +1,167 @@
+"""Which sessions this node owns, and who runs each. Owns the runners' table; how one is run is the adapter's.
+
+A runner exists from the session's first message to this incarnation until it has nothing left to run. Messages that
+find no runner are dropped: whatever they say stands in the session's keys, and a runner reads those when it begins.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from gateway.bus.sessions import Resumption, Sessions
+from gateway.model.errors import Code, Refusal
+from gateway.observe.log import get_logger
+from gateway.services.tasks import Tasks
+
+log = get_logger("owners")
+
+
+class Runner(Protocol):
+    """Whoever runs a session. No call of these waits."""
+
+    epoch: int
+
+    def input_waiting(self) -> None:
+        """An input waits, or may."""
+        ...
+
+    def clients_changed(self) -> None:
+        """A registration came, went, or has another list."""
+        ...
+
+    def answered(self, call_id: str, answer: bytes) -> None:
+        """A call was answered (``services.answers.read_answer``)."""
+        ...
+
+    def failed(self, call_id: str, reason: str, outcome: str) -> None:
+        """A call failed."""
+        ...
+
+    def due_changed(self, call_id: str, due_ms: int) -> None:
+        """A call waits for an earlier instant."""
+        ...
+
+    def cancel(self, run_id: str) -> None:
+        """The run is to end."""
+        ...
+
+    def approval_answered(self, approval_id: str, decision: str) -> None:
+        """An approval was answered."""
+        ...
+
+    def resync(self) -> None:
+        """Messages may have been lost: read what stands in the session's keys."""
+        ...
+
+    async def close(self) -> None:
+        """End the child and write no more; bounded by the child's stop ladder."""
+        ...
+
+
+RunnerFactory = Callable[[str, int, Resumption], Runner]
+
+
+class Owners:
+    """The runners of this incarnation; hears its inbox (``bus.inbox.OwnerCalls``)."""
+
+    def __init__(self, incarnation: str, sessions: Sessions, tasks: Tasks, make: RunnerFactory) -> None:
+        self.incarnation: Final = incarnation
+        self._sessions = sessions
+        self._tasks = tasks
+        self._make = make
+        self._runners: dict[str, Runner] = {}
+        self._adopting: set[str] = set()
+        self._left: set[str] = set()  # sessions that lost their runner while the bus was away
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._runners)
+
+    def forget(self, session_id: str, runner: Runner, *, work_left: bool) -> None:
+        """A runner has ended by itself. ``work_left``: the bus was away for too long; the session is looked at again
+        when it is back."""
+        if self._runners.get(session_id) is runner:
+            del self._runners[session_id]
+            if work_left:
+                self._left.add(session_id)
+
+    def input_waiting(self, session_id: str) -> None:
+        """An input was queued, or the session was given to this node."""
+        runner = self._runners.get(session_id)
+        if runner is not None:
+            runner.input_waiting()
+        self._adopt(session_id)
+
+    def _adopt(self, session_id: str) -> None:
+        if session_id not in self._adopting and not self._closed:
+            self._adopting.add(session_id)
+            self._tasks.spawn("owners.adopt", self._adopt_now(session_id))
+
+    async def _adopt_now(self, session_id: str) -> None:
+        """Makes a runner where there is none, and a new one where the epoch has moved on."""
+        try:
+            owner = await self._sessions.owner(session_id)
+            runner = self._runners.get(session_id)
+            if owner.incarnation != self.incarnation or (runner is not None and runner.epoch == owner.epoch):
+                return
+            if runner is not None:  # taken away and given back: what it knows is old
+                await runner.close()
+            resumption = await self._sessions.resumption(session_id)
+            self._runners[session_id] = runner = self._make(session_id, owner.epoch, resumption)
+            runner.input_waiting()
+        except Refusal as refusal:
+            if refusal.code is not Code.NOT_FOUND:
+                raise
+        finally:
+            self._adopting.discard(session_id)
+
+    def clients_changed(self, session_id: str) -> None:
+        """For the runner."""
+        if (runner := self._runners.get(session_id)) is not None:
+            runner.clients_changed()
+
+    def answered(self, session_id: str, call_id: str, answer: bytes) -> None:
+        """For the runner."""
+        if (runner := self._runners.get(session_id)) is not None:
+            runner.answered(call_id, answer)
+
+    def failed(self, session_id: str, call_id: str, reason: str, outcome: str) -> None:
+        """For the runner."""
+        if (runner := self._runners.get(session_id)) is not None:
+            runner.failed(call_id, reason, outcome)
+
+    def due_changed(self, session_id: str, call_id: str, due_ms: int) -> None:
+        """For the runner."""
+        if (runner := self._runners.get(session_id)) is not None:
+            runner.due_changed(call_id, due_ms)
+
+    def cancel(self, session_id: str, run_id: str) -> None:
+        """For the runner."""
+        if (runner := self._runners.get(session_id)) is not None:
+            runner.cancel(run_id)
+
+    def approval_answered(self, session_id: str, approval_id: str, decision: str) -> None:
+        """For the runner."""
+        if (runner := self._runners.get(session_id)) is not None:
+            runner.approval_answered(approval_id, decision)
+
+    def deleted(self, session_id: str) -> None:
+        """The session is gone: its child ends."""
+        runner = self._runners.pop(session_id, None)
+        if runner is not None:
+            self._tasks.spawn("owners.end", runner.close())
+
+    def resync(self) -> None:
+        """After a gap of the inbox' subscription: every runner reads what it may have missed."""
+        for runner in self._runners.values():
+            runner.resync()
+        left, self._left = self._left, set()
+        for session_id in left:
+            self._adopt(session_id)
+
+    async def close(self) -> None:
+        """Ends every runner, side by side."""
+        self._closed = True
+        ends = [self._tasks.spawn("owners.end", runner.close()) for runner in self._runners.values()]
+        self._runners.clear()
+        for end in ends:
+            await end
