@@ -239,7 +239,9 @@ class Gateway:
             session_id,
             epoch,
             resumption,
-            forget=lambda runner, work_left: self.owners.forget(session_id, runner, work_left=work_left),
+            forget=lambda runner, bus_lost, work_left: self.owners.forget(
+                session_id, runner, bus_lost=bus_lost, work_left=work_left
+            ),
         )
 
     # --- life

@@ -40,7 +40,7 @@ _RETRY_S: Final = 0.5
 
 
 class AgentSession(Runner):
-    """The runner of one session. ``forget`` is called when it has ended by itself; ``lost`` says that work may wait."""
+    """The runner of one session. ``forget(runner, bus_lost, work_left)`` is called when it has ended by itself."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class AgentSession(Runner):
         epoch: int,
         resumption: Resumption,
         *,
-        forget: Callable[["AgentSession", bool], None],
+        forget: Callable[["AgentSession", bool, bool], None],
     ) -> None:
         self.services = services
         self.agent = agent
@@ -389,7 +389,7 @@ class AgentSession(Runner):
 
     async def _end(self, *, lost: bool) -> None:
         await self.close()
-        self._forget(self, lost)
+        self._forget(self, lost, self._more)
 
     async def leave(self) -> None:
         """Take no further input; return when the run under way has ended, however long it takes."""

@@ -8,12 +8,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from gateway.bus.sessions import Resumption, Sessions
+from gateway.bus.sessions import Owner, Resumption, Sessions
 from gateway.model.errors import Code, Refusal
+from gateway.model.redaction import trusted
 from gateway.observe.log import get_logger
 from gateway.services.tasks import Tasks
 
 log = get_logger("owners")
+
+_LOST_RUN: Final = trusted("owner_lost: the node that ran it was out of contact")
 
 
 class Runner(Protocol):
@@ -81,13 +84,15 @@ class Owners:
     def __len__(self) -> int:
         return len(self._runners)
 
-    def forget(self, session_id: str, runner: Runner, *, work_left: bool) -> None:
-        """A runner has ended by itself. ``work_left``: the bus was away for too long; the session is looked at again
-        when it is back."""
+    def forget(self, session_id: str, runner: Runner, *, bus_lost: bool, work_left: bool) -> None:
+        """A runner has ended by itself. ``work_left``: an input came while it did, so another begins at once.
+        ``bus_lost``: the bus was away for too long; the session is looked at again when it is back."""
         if self._runners.get(session_id) is runner:
             del self._runners[session_id]
-            if work_left:
+            if bus_lost:
                 self._left.add(session_id)
+            elif work_left:
+                self._adopt(session_id)
 
     def input_waiting(self, session_id: str) -> None:
         """An input was queued, or the session was given to this node."""
@@ -110,8 +115,18 @@ class Owners:
                 return
             if runner is not None:  # taken away and given back: what it knows is old
                 await runner.close()
+            epoch = owner.epoch
             resumption = await self._sessions.resumption(session_id)
-            self._runners[session_id] = runner = self._make(session_id, owner.epoch, resumption)
+            if resumption.written:
+                # A runner's writes are numbered within its epoch, and one that ended may have left some on their way.
+                own = Owner("", self.incarnation, 0)
+                claimed = await self._sessions.claim(
+                    session_id, self.incarnation, own, lost_run=_LOST_RUN, home_wait_ms=0
+                )
+                if claimed is None:
+                    return
+                epoch, resumption = claimed, await self._sessions.resumption(session_id)
+            self._runners[session_id] = runner = self._make(session_id, epoch, resumption)
             runner.input_waiting()
         except Refusal as refusal:
             if refusal.code is not Code.NOT_FOUND:
