@@ -1,0 +1,217 @@
+"""Where secrets are in a text. Owns the compiled rules and the spans that they find; must never write a text itself.
+
+What is found does not depend on how the text was searched: a byte is removed if and only if some rule's head matches
+somewhere so that the byte lies in its value or tail. That makes a stream's output independent of its splits.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+from gateway.model.redaction import language
+from gateway.model.redaction.known import KnownForms
+from gateway.model.redaction.names import NAMED, strength
+from gateway.model.redaction.pattern import Found, Pattern, compiled, literal, which
+from gateway.model.redaction.rule import EDGE, HEAD_BYTES, Rule, Tail
+from gateway.model.redaction.rules import RULES
+from gateway.model.redaction.shapes_general import NAME
+
+_TAILS: Final = {
+    tail: re.compile(tail.value.encode() + b"*") for tail in Tail if tail not in (Tail.NONE, Tail.PEM)
+}  # one class, starred: linear in ``re`` too, and quicker to enter
+_PEM_STOP = re.compile(rb"-{4,5} ?END[ A-Z0-9]{0,60}-{4,5}|[^A-Za-z0-9+/=\s\\:,.()\-]")
+_PEM_BACK: Final = 80  # longer than an END line
+
+_NAME_GROUP: Final = "(?P<name>"
+
+KEY_GATE: Final = rf'{NAMED}[^"\\]{{0,64}}"\s*:'
+
+
+@dataclass(slots=True)
+class Span:
+    """What one rule removes: ``start`` to ``end``. ``open``: the text ended before its tail did. Of spans that
+    begin at one place, the one of least ``rank`` names the kind."""
+
+    start: int
+    end: int
+    kind: str
+    rank: int
+    tail: Tail
+    body: int
+    open: bool
+
+    def grow(self, text: bytes) -> None:
+        """Let an open tail go on in ``text``, which now is longer."""
+        if self.tail is Tail.PEM:
+            found = _PEM_STOP.search(text, max(self.body, self.end - _PEM_BACK))
+            if found is None or (found.end() == len(text) and found.group()[:1] == b"-"):
+                self.end, self.open = len(text), True
+            else:
+                self.end, self.open = found.end() if found.group()[:1] == b"-" else found.start(), False
+            return
+        found = _TAILS[self.tail].match(text, self.end)
+        self.end = found.end() if found else self.end
+        self.open = self.end == len(text)
+
+    def moved(self, by: int) -> None:
+        """Count from ``by`` bytes further on."""
+        self.start -= by
+        self.end -= by
+        self.body -= by
+
+
+def by_place(span: Span) -> tuple[int, int]:
+    """The order of spans."""
+    return span.start, span.rank
+
+
+def _name(found: Found) -> str:
+    return (found.group(1) or b"").decode("latin-1")
+
+
+class _Finder:
+    """One rule, compiled."""
+
+    __slots__ = ("_kind", "_name", "_pattern", "_rank", "_tail", "_unless", "_value")
+
+    def __init__(self, rank: int, rule: Rule) -> None:
+        self._rank = rank
+        self._kind = rule.name
+        self._pattern = compiled(rule.head)
+        self._name = 1 if _NAME_GROUP in rule.lead else 0
+        self._value = self._name + 1
+        self._tail = rule.tail
+        self._unless: Pattern | None = compiled(f"(?s:{rule.unless})") if rule.unless else None
+
+    def starts(self, text: bytes) -> Iterator[int]:
+        at = 0
+        while found := self._pattern.search(text, at):
+            at = found.start() + 1
+            if not self._name or strength(_name(found)):
+                yield found.start()
+
+    def spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
+        reached, reached_open = 0, False
+        while found := self._pattern.search(text, at):
+            begin = found.start()
+            if begin >= limit:
+                return
+            at = begin + 1
+            if self._name and not strength(_name(found)):
+                continue
+            start, end = found.start(self._value), found.end(self._value)
+            if self._unless and self._unless.fullmatch(text[start : found.end()]):
+                continue
+            span = Span(start, end, self._kind, self._rank, self._tail, end, False)
+            if self._tail is not Tail.NONE:
+                if start < end <= reached:  # inside what this rule's last tail ran over: it ends where that one ended
+                    span.end, span.open = reached, reached_open
+                else:
+                    span.grow(text)
+                    reached, reached_open = span.end, span.open
+            yield span
+
+
+@cache
+def _finders() -> tuple[_Finder, ...]:
+    return tuple(_Finder(rank, rule) for rank, rule in enumerate(RULES))
+
+
+@cache
+def _gates() -> tuple[str, ...]:
+    return tuple(language.written(language.parse(f"{rule.lead}(?:{rule.value})")) for rule in RULES)
+
+
+@cache
+def _live_unnamed() -> Pattern:
+    """What a text ends with while a rule without a name may still match there, with white space in between."""
+    trees = [language.parse(rule.head) for rule in RULES if _NAME_GROUP not in rule.lead]
+    parts = [language.live(tree) for tree in trees if language.crosses(tree)]
+    return compiled(f"(?:{'|'.join(part for part in parts if part)})\\z")
+
+
+@cache
+def _live_named() -> tuple[Pattern, int]:
+    """The same for rules with a name, and how many groups there are. Any name counts here; ``strength`` decides."""
+    parts: list[str] = []
+    for rule in RULES:
+        before, group, behind = rule.lead.partition(NAME)
+        if group:
+            edge = EDGE if rule.edge else ""
+            rest = language.live(language.parse(f"{behind}(?:{rule.value}){rule.follow}"))
+            parts.append(f"{edge}{before}([A-Za-z0-9_\\-]{{1,128}})(?:{rest})")
+    return compiled(f"(?:{'|'.join(parts)})\\z"), len(parts)
+
+
+def _last_word(text: bytes, start: int) -> int:
+    """Where the last run without white space begins."""
+    return max(start, *(text.rfind(space, start) + 1 for space in (b" ", b"\n", b"\t", b"\r", b"\f", b"\v")))
+
+
+def _rules_live_from(text: bytes, start: int) -> int:
+    """Where a head begins that the end of ``text`` may be in the middle of.
+
+    A head without white space lies in the last word; of those with white space the prefixes are looked for.
+    """
+    live = _last_word(text, start)
+    found = _live_unnamed().search(text, start)
+    if found:
+        live = min(live, found.start())
+    pattern, names = _live_named()
+    at = start
+    while (found := pattern.search(text, at)) and found.start() < live:
+        name = next(name for group in range(1, names + 1) if (name := found.group(group)) is not None)
+        if strength(name.decode("latin-1")):
+            return found.start()
+        at = found.start() + 1
+    return live
+
+
+class Scanner:
+    """All rules and all known secrets. Immutable; one for all sessions of a process."""
+
+    def __init__(self, forms: KnownForms) -> None:
+        self._forms = forms
+        known = "|".join(map(literal, forms.ordered))
+        self._known = compiled(known) if known else None
+        self._gate = which([known or r"\x00\x00\z", KEY_GATE, *_gates()])
+
+    def gate(self, text: bytes) -> list[int]:
+        """What may be in ``text``: 0 a known secret, 1 a credential-like JSON key, 2... a rule. Never too little."""
+        return self._gate.Match(text)
+
+    def starts(self, text: bytes, fired: Iterable[int]) -> list[int]:
+        """Where a match of any of ``fired`` begins, in order; more than there are secrets."""
+        begins: set[int] = set()
+        for index in fired:
+            if index >= 2:
+                begins.update(_finders()[index - 2].starts(text))
+            elif index == 0:
+                begins.update(span.start for span in self._known_spans(text, 0, len(text)))
+        return sorted(begins)
+
+    def spans(self, text: bytes, fired: Sequence[int], at: int, limit: int) -> list[Span]:
+        """The spans of all matches whose heads begin in ``at``..``limit`` (exclusive), in order."""
+        found: list[Span] = []
+        for index in fired:
+            if index >= 2:
+                found.extend(_finders()[index - 2].spans(text, at, limit))
+            elif index == 0:
+                found.extend(self._known_spans(text, at, limit))
+        found.sort(key=by_place)
+        return found
+
+    def live_from(self, text: bytes, start: int) -> int:
+        """Where the first match begins that may reach the end of ``text`` or go on behind it."""
+        at = max(start, len(text) - HEAD_BYTES)
+        return min(_rules_live_from(text, at), self._forms.live_from(text, start))
+
+    def _known_spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
+        while self._known and (found := self._known.search(text, at)):
+            begin, end = found.start(), found.end()
+            if begin >= limit:
+                return
+            at = begin + 1
+            yield Span(begin, end, self._forms.kinds[found.group() or b""], -1, Tail.NONE, end, False)
