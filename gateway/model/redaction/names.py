@@ -59,8 +59,8 @@ NOT_BEFORE_TOKEN: Final = _words(
 """Words that make ``token`` something else: a place in a list, a piece of text, a handle."""
 
 PASSED_OVER: Final = _words(
-    "value values text str string raw plain plaintext cleartext old new current confirm confirmation "
-    "confirmed repeat again b64 base64 encoded encrypted enc hash hashed digest md5 sha1 sha256 bcrypt env "
+    "b sha md value values text str string raw plain plaintext cleartext old new current confirm confirmation "
+    "confirmed repeat again encoded encrypted enc hash hashed digest bcrypt env "
     "prod production staging stage test dev default live sandbox primary secondary header base"
 )
 """Last words that only qualify what stands before them."""
@@ -68,7 +68,7 @@ PASSED_OVER: Final = _words(
 _BEFORE_KEY_STEM: Final = rf"(?i:(?:{'|'.join(sorted(BEFORE_KEY))})[_\-.]?key)"
 _BEFORE_LAST_STEM: Final = rf"(?i:(?:{'|'.join(sorted(BEFORE_PASS | {'require'}))})[_\-.]?pass)"
 NAMED: Final = (
-    r"(?:(?i:passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|sessid|aspsessionid|"
+    r"(?:(?i:passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|(?:j|php|asp)sess(?:ion)?id|connect\.sid|"
     r"cvv|cvc|mnemonic|masterauth|otp\b|auth\b|bearer)"
     rf"|{_BEFORE_KEY_STEM}|{_BEFORE_LAST_STEM})"
 )

@@ -13,7 +13,7 @@ from typing import Final
 from gateway.model.redaction import language
 from gateway.model.redaction.known import KnownForms
 from gateway.model.redaction.names import NAMED, strength
-from gateway.model.redaction.pattern import Found, Pattern, compiled, literal, which
+from gateway.model.redaction.pattern import Found, Pattern, literal, which
 from gateway.model.redaction.rule import EDGE, HEAD_BYTES, Rule, Tail
 from gateway.model.redaction.rules import RULES
 from gateway.model.redaction.shapes_general import NAME
@@ -67,8 +67,8 @@ def by_place(span: Span) -> tuple[int, int]:
     return span.start, span.rank
 
 
-def _name(found: Found) -> str:
-    return (found.group(1) or b"").decode("latin-1")
+def _name(text: bytes, found: Found, group: int = 1) -> str:
+    return text[slice(*found[group])].decode("latin-1")
 
 
 class _Finder:
@@ -79,30 +79,31 @@ class _Finder:
     def __init__(self, rank: int, rule: Rule) -> None:
         self._rank = rank
         self._kind = rule.name
-        self._pattern = compiled(rule.head)
+        self._pattern = Pattern(rule.head)
         self._name = 1 if _NAME_GROUP in rule.lead else 0
         self._value = self._name + 1
         self._tail = rule.tail
-        self._unless: Pattern | None = compiled(f"(?s:{rule.unless})") if rule.unless else None
+        self._unless: Pattern | None = Pattern(f"(?s:{rule.unless})") if rule.unless else None
 
     def starts(self, text: bytes) -> Iterator[int]:
         at = 0
         while found := self._pattern.search(text, at):
-            at = found.start() + 1
-            if not self._name or strength(_name(found)):
-                yield found.start()
+            begin = found[0][0]
+            at = begin + 1
+            if not self._name or strength(_name(text, found)):
+                yield begin
 
     def spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
         reached, reached_open = 0, False
         while found := self._pattern.search(text, at):
-            begin = found.start()
+            begin, stop = found[0]
             if begin >= limit:
                 return
             at = begin + 1
-            if self._name and not strength(_name(found)):
+            if self._name and not strength(_name(text, found)):
                 continue
-            start, end = found.start(self._value), found.end(self._value)
-            if self._unless and self._unless.fullmatch(text[start : found.end()]):
+            start, end = found[self._value]
+            if self._unless and self._unless.fullmatch(text[start:stop]):
                 continue
             span = Span(start, end, self._kind, self._rank, self._tail, end, False)
             if self._tail is not Tail.NONE:
@@ -129,7 +130,7 @@ def _live_unnamed() -> Pattern:
     """What a text ends with while a rule without a name may still match there, with white space in between."""
     trees = [language.parse(rule.head) for rule in RULES if _NAME_GROUP not in rule.lead]
     parts = [language.live(tree) for tree in trees if language.crosses(tree)]
-    return compiled(f"(?:{'|'.join(part for part in parts if part)})\\z")
+    return Pattern(f"(?:{'|'.join(part for part in parts if part)})\\z")
 
 
 @cache
@@ -142,7 +143,7 @@ def _live_named() -> tuple[Pattern, int]:
             edge = EDGE if rule.edge else ""
             rest = language.live(language.parse(f"{behind}(?:{rule.value}){rule.follow}"))
             parts.append(f"{edge}{before}([A-Za-z0-9_\\-]{{1,128}})(?:{rest})")
-    return compiled(f"(?:{'|'.join(parts)})\\z"), len(parts)
+    return Pattern(f"(?:{'|'.join(parts)})\\z"), len(parts)
 
 
 def _last_word(text: bytes, start: int) -> int:
@@ -158,14 +159,14 @@ def _rules_live_from(text: bytes, start: int) -> int:
     live = _last_word(text, start)
     found = _live_unnamed().search(text, start)
     if found:
-        live = min(live, found.start())
+        live = min(live, found[0][0])
     pattern, names = _live_named()
     at = start
-    while (found := pattern.search(text, at)) and found.start() < live:
-        name = next(name for group in range(1, names + 1) if (name := found.group(group)) is not None)
-        if strength(name.decode("latin-1")):
-            return found.start()
-        at = found.start() + 1
+    while (found := pattern.search(text, at)) and found[0][0] < live:
+        begin = found[0][0]
+        if any(strength(_name(text, found, group)) for group in range(1, names + 1) if found[group][0] >= 0):
+            return begin
+        at = begin + 1
     return live
 
 
@@ -175,12 +176,12 @@ class Scanner:
     def __init__(self, forms: KnownForms) -> None:
         self._forms = forms
         known = "|".join(map(literal, forms.ordered))
-        self._known = compiled(known) if known else None
+        self._known = Pattern(known) if known else None
         self._gate = which([known or r"\x00\x00\z", KEY_GATE, *_gates()])
 
     def gate(self, text: bytes) -> list[int]:
         """What may be in ``text``: 0 a known secret, 1 a credential-like JSON key, 2... a rule. Never too little."""
-        return self._gate.Match(text)
+        return self._gate.Match(text) or []
 
     def starts(self, text: bytes, fired: Iterable[int]) -> list[int]:
         """Where a match of any of ``fired`` begins, in order; more than there are secrets."""
@@ -210,8 +211,8 @@ class Scanner:
 
     def _known_spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
         while self._known and (found := self._known.search(text, at)):
-            begin, end = found.start(), found.end()
+            begin, end = found[0]
             if begin >= limit:
                 return
             at = begin + 1
-            yield Span(begin, end, self._forms.kinds[found.group() or b""], -1, Tail.NONE, end, False)
+            yield Span(begin, end, self._forms.kinds[text[begin:end]], -1, Tail.NONE, end, False)
