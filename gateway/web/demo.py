@@ -86,7 +86,7 @@ class OneTimeCode:
 
     def spend(self, given: str) -> bool:
         """Whether it was the code; then it is no more."""
-        if not hmac.compare_digest(given.encode(errors="surrogatepass"), self.current.encode()):
+        if not hmac.compare_digest(given.encode(), self.current.encode()):
             return False
         self.current = secrets.token_urlsafe(16)
         return True

@@ -5,7 +5,7 @@ Playwright is no part of the plain environment, so it is imported when a browser
 
 import importlib
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ PATIENCE_MS = 20_000
 
 
 @asynccontextmanager
-async def chromium(*, extra: tuple[str, ...] = ()) -> AsyncIterator[Any]:
+async def chromium(*, extra: tuple[str, ...] = ()) -> AsyncGenerator[Any]:
     """The system's Chromium without a window: a Playwright ``Browser``."""
     path = shutil.which("chromium")
     assert path is not None, "Chromium is not installed"
@@ -39,7 +39,7 @@ async def chromium(*, extra: tuple[str, ...] = ()) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def page_of(browser: Any, **options: Any) -> AsyncIterator[tuple[Any, list[str]]]:
+async def page_of(browser: Any, **options: Any) -> AsyncGenerator[tuple[Any, list[str]]]:
     """A page in a context of its own, and what it complained about (errors, console errors), which grows."""
     context = await browser.new_context(**options)
     complaints: list[str] = []

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ class DemoProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.said: list[str] = []
+        self._given = 0
         self._grown = asyncio.Event()
         self._reading = asyncio.create_task(self._read())
 
@@ -30,14 +31,15 @@ class DemoProcess:
             self._grown.set()
         self._grown.set()
 
-    async def address(self, number: int = 0) -> str:
-        """The address that was printed as the ``number``-th, as soon as it was."""
+    async def newest(self) -> str:
+        """The address that was printed and not yet given out here, as soon as it was printed. It works once."""
         async with asyncio.timeout(START_S):
-            while len(found := _ADDRESS.findall("".join(self.said))) <= number:
+            while len(found := _ADDRESS.findall("".join(self.said))) <= self._given:
                 assert not self._reading.done(), f"the demo ended: {''.join(self.said)}"
                 self._grown.clear()
                 await self._grown.wait()
-        return found[number]
+        self._given += 1
+        return found[-1]
 
     async def interrupt(self) -> int:
         """Ctrl-C: its exit code."""
@@ -61,7 +63,7 @@ class DemoProcess:
 
 
 @asynccontextmanager
-async def running_demo(folder: Path) -> AsyncIterator[DemoProcess]:
+async def running_demo(folder: Path) -> AsyncGenerator[DemoProcess]:
     """A demo on a free port, started in ``folder``, where all its temporary files are too."""
     temporary = folder / "t"
     temporary.mkdir()
@@ -81,6 +83,11 @@ async def running_demo(folder: Path) -> AsyncIterator[DemoProcess]:
         yield demo
     finally:
         await demo.end()
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Everything below ``folder`` but folders."""
+    return [path for path in folder.rglob("*") if not path.is_dir()]
 
 
 def processes_of(folder: Path) -> list[str]:
