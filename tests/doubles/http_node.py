@@ -38,7 +38,7 @@ from gateway.model.clean import DispatchJson, LogJson, LogText
 from gateway.model.redaction import Redactor
 from gateway.observe.tasks import Tasks
 from gateway.services.answers import Answers
-from gateway.services.deadlines import Sweeper
+from gateway.services.patrol import Patrol
 from gateway.services.feeds import Feeds
 from gateway.services.offers import Offers
 from gateway.services.sessions import Agent as SessionAgent
