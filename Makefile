@@ -24,8 +24,8 @@ $(VENV)/.stamp: requirements/dev.txt pyproject.toml
 
 setup: $(VENV)/.stamp ## the environment alone (.venv), nothing outside this folder
 
-demo: setup ## the gateway, an embedded Redis, the demo agent and a page to try it; Ctrl-C ends all of it
-	@exec $(BIN)/toolrelay demo
+demo: setup ## the gateway, an embedded Redis, the demo agent and a page to try it (PORT=8080)
+	@exec $(BIN)/toolrelay demo $(if $(PORT),--port $(PORT))
 
 # tests.lacks skips what needs a peer and says at the end what this machine lacks.
 test: setup ## the whole suite against a real Redis, at most 15 minutes

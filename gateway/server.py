@@ -4,6 +4,7 @@ Draining begins in our own signal path: uvicorn would wait for open connections 
 """
 
 import asyncio
+import errno
 import gc
 import shutil
 import signal
@@ -143,7 +144,8 @@ def _listen(settings: Settings) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
     except OSError as error:
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        advice = "; --port takes another (0: a free one)" if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}{advice}") from None
 
 
 def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
