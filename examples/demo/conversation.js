@@ -75,7 +75,8 @@ export class Conversation {
     if (this.#over.has(id)) return;
     let live = this.#live.get(id);
     if (!live) {
-      const late = this.#unclaimed.findIndex((whole) => whole.startsWith(text));
+      text = text.trimStart(); // the whole has no blank in front
+      const late = this.#unclaimed.findIndex((whole) => whole.trimStart().startsWith(text));
       if (part !== 0 || late >= 0 || this.#working.hidden) {
         if (late >= 0) this.#unclaimed.splice(late, 1);
         this.#over.add(id);
@@ -127,7 +128,7 @@ export class Conversation {
   #finish(text) {
     if (!text) return;
     for (const [id, live] of this.#live) {
-      if (!text.startsWith(live.text)) continue;
+      if (!text.trimStart().startsWith(live.text)) continue;
       live.bubble.remove();
       this.#live.delete(id);
       this.#over.add(id);
