@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from adapters.http.routes import routes as http_routes
 from adapters.http.services import HttpServices
+from adapters.http.sessions import open_session
 from adapters.http.streams import Streams
 from adapters.stdio.reaper import Reaper
 from adapters.stdio.services import StdioServices
@@ -217,6 +218,10 @@ class Gateway:
     def add_routes(self, routes: Sequence[BaseRoute]) -> None:
         """Further pages, before the node is served."""
         self._app.router.routes.extend(routes)
+
+    async def open_session(self, agent_name: str, label: str) -> tuple[str, str]:
+        """A session for one of this gateway's own pages: its id and its token. Raises Refusal, BusUnavailable."""
+        return await open_session(self.http, agent_name, label)
 
     def _info(self) -> NodeInfo:
         return NodeInfo(
