@@ -13,7 +13,8 @@ from gateway.bus.store import rfc3339
 from gateway.config.settings import AGENT_NAMESPACE, WORKSPACE_ID
 from gateway.model import limits
 
-Name = Annotated[str, Meta(min_length=1, max_length=limits.CLIENT_NAME_CHARS, pattern="^[a-z0-9-]+$")]
+# Behind a `$` alone Python would let one line feed pass.
+Name = Annotated[str, Meta(min_length=1, max_length=limits.CLIENT_NAME_CHARS, pattern=r"^[a-z0-9-]+(?!\n)$")]
 Key = Annotated[str, Meta(min_length=limits.CLIENT_KEY_MIN_CHARS, max_length=limits.CLIENT_KEY_MAX_CHARS)]
 Instant = Annotated[str, Meta(description="RFC 3339, UTC.", extra_json_schema={"format": "date-time"})]
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]

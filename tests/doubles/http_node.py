@@ -6,7 +6,7 @@ A test plays the owner itself, by ``node.calls`` and ``node.sessions``.
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,14 +27,16 @@ from gateway.bus.clients import Clients
 from gateway.bus.keys import Keys
 from gateway.bus.log import Log
 from gateway.bus.nodes import Nodes
+from gateway.bus.outbox import Outbox
 from gateway.bus.scripts import Bounds, Scripts
-from gateway.bus.sessions import Owner, Sessions
+from gateway.bus.sessions import Owner, QueuedRun, Sessions
 from gateway.bus.store import Store
 from gateway.bus.topology import Topology, connect
 from gateway.config.secret import Secret
 from gateway.config.settings import Agent, ApiKey, Auth, Limits, Server, Settings
 from gateway.model import events
 from gateway.model.clean import DispatchJson, LogJson, LogText
+from gateway.model.events import EventPayload
 from gateway.model.redaction import Redactor
 from gateway.observe.tasks import Tasks
 from gateway.services.answers import Answers
@@ -57,13 +59,13 @@ SUPPORT = Agent(name="support", command=("agent",), cwd="/", allowed_origins=(SU
 OTHER = Agent(name="other", command=("agent",), cwd="/", allowed_origins=(OTHER_ORIGIN,), tokens_may_approve=True)
 
 
-def settings_for(limits: Limits = Limits(), agents: Sequence[Agent] = (SUPPORT, OTHER)) -> Settings:
+def settings_for(limits: Limits | None = None, agents: Sequence[Agent] = (SUPPORT, OTHER)) -> Settings:
     """Two agents; one key for all, one for ``support`` alone."""
     keys = (
         ApiKey(label="backend", key=Secret(KEY)),
         ApiKey(label="narrow", key=Secret(NARROW_KEY), agents=("support",)),
     )
-    return Settings(server=Server(), auth=Auth(api_keys=keys), limits=limits, agents=tuple(agents))
+    return Settings(server=Server(), auth=Auth(api_keys=keys), limits=limits or Limits(), agents=tuple(agents))
 
 
 class Node:
@@ -129,33 +131,48 @@ class Node:
             exception_handlers={HTTPException: on_http_exception},
         )
         self.app.router.redirect_slashes = False
+        self._outboxes: dict[tuple[str, int], Outbox] = {}
+        self.lost: list[Exception] = []
         self.url = ""
         self.port = 0
 
     def now_ms(self) -> int:
         """The bus clock."""
-        return self.topology.clock_for("p00").now_ms()
+        return self.store.now_ms(self.store.keys.tags[0])
 
     def client(self, credential: str | None = KEY, **headers: str) -> httpx.AsyncClient:
         """A client with a credential."""
         if credential is not None:
             headers["Authorization"] = f"Bearer {credential}"
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=15)
+        # No TLS here, and loading certificates takes longer than most tests.
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=15, verify=False)
 
-    # --- playing the owner
+    # --- playing the owner (one node of a test does, as a session has one)
+
+    async def outbox(self, session_id: str) -> Outbox:
+        """The owner's writes to a session."""
+        owner = await self.sessions.owner(session_id)
+        found = self._outboxes.get((session_id, owner.epoch))
+        if found is None:
+            found = Outbox(
+                self.store, session_id, owner.epoch, tasks=self.tasks, isolation_s=5.0, on_lost=self.lost.append
+            )
+            self._outboxes[session_id, owner.epoch] = found
+        return found
 
     async def begin_run(self, session_id: str) -> str:
         """Starts the next run that waits; it must have been put in by an input."""
-        epoch = (await self.sessions.owner(session_id)).epoch
-        run = await self.sessions.start_run(session_id, epoch)
+        outbox = await self.outbox(session_id)
+        begun: asyncio.Future[QueuedRun | None] = asyncio.get_running_loop().create_future()
+        self.sessions.start_run(outbox, begun.set_result)
+        run = await begun
         assert run is not None
-        await self.sessions.append(session_id, epoch, [events.run_started(run.run_id)])
+        await self.write(session_id, [events.run_started(run.run_id)])
         return run.run_id
 
     async def end_run(self, session_id: str, run_id: str) -> None:
         """Completes a run."""
-        epoch = (await self.sessions.owner(session_id)).epoch
-        await self.sessions.append(session_id, epoch, [events.run_completed(run_id)], ends_run=run_id)
+        await self.write(session_id, [events.run_completed(run_id)], ends_run=run_id)
 
     async def dispatch(
         self,
@@ -169,12 +186,10 @@ class Node:
         revision: int = 1,
     ) -> Dispatched:
         """Dispatches a call to a client, as an owner does."""
-        owner = await self.sessions.owner(session_id)
         call = Dispatch(
             call_id=call_id,
             client_id=client_id,
             revision=revision,
-            budget_ms=budget_ms,
             tool="highlight_row",
             model_name="client__web__highlight_row",
             run_id="00000000-0000-4000-8000-000000000000",
@@ -183,36 +198,51 @@ class Node:
             executing=DispatchJson(executing) if executing is not None else None,
             before=[events.tool_call(call_id, "client__web__highlight_row", LogJson(arguments))],
         )
-        done = await self.calls.dispatch(session_id, owner.epoch, call)
-        assert isinstance(done, Dispatched)
-        return done
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        until = loop.time() + budget_ms / 1000
+        self.calls.dispatch(await self.outbox(session_id), call, until=until, delivered="", then=done.set_result)
+        reply = await done
+        assert isinstance(reply, Dispatched), reply
+        return reply
+
+    async def write(self, session_id: str, payloads: Sequence[EventPayload], **more: Any) -> None:
+        """Logs events."""
+        outbox = await self.outbox(session_id)
+        self.sessions.append(outbox, payloads, **more)
+        assert await outbox.drained(10)
+        assert not self.lost
 
     async def append(self, session_id: str, count: int, first: int = 0) -> None:
         """Logs ``count`` messages."""
-        epoch = (await self.sessions.owner(session_id)).epoch
-        payloads = [events.message_assistant(LogText(f"message {first + n}")) for n in range(count)]
-        await self.sessions.append(session_id, epoch, payloads)
+        await self.write(session_id, [events.message_assistant(LogText(f"message {first + n}")) for n in range(count)])
 
 
 @asynccontextmanager
 async def http_node(
-    url: str, settings: Settings | None = None, *, bounds: Bounds = Bounds(), **options: Any
-) -> AsyncIterator[Node]:
+    url: str, settings: Settings | None = None, *, bounds: Bounds | None = None, **options: Any
+) -> AsyncGenerator[Node]:
     """A node that serves on a loopback port."""
     keys = Keys("tr")
-    scripts = Scripts(bounds, control=keys.control)
+    scripts = Scripts(bounds or Bounds())
     topology = connect(url, scripts.all())
     async with topology:
         node = Node(topology, Store(topology, keys, scripts), settings or settings_for(), options)
 
-        def control(message: bytes) -> None:
-            session_id = message.decode().split(" ")[1]
-            node.authenticator.forget(session_id)
-            if message.startswith(b"session "):
+        def credentials_changed(message: bytes) -> None:
+            if message[:1] == b"T":
+                session_id = message[1:37].decode()
+                node.authenticator.forget(session_id)
                 node.session_agents.forget(session_id)
 
-        await topology.subscribe(keys.control.encode(), control)
-        topology.on_gap(lambda: (node.authenticator.forget_all(), node.tasks.spawn("catch.up", node.feeds.catch_up())))
+        for confirmed in [topology.subscribe(keys.all_nodes(tag), credentials_changed) for tag in keys.tags]:
+            await confirmed
+
+        def gap() -> None:
+            node.authenticator.forget_all()
+            node.tasks.spawn("catch.up", node.feeds.catch_up())
+
+        topology.on_gap(gap)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             node.port = listening.getsockname()[1]
@@ -227,7 +257,7 @@ async def http_node(
             )
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve(sockets=[listening]))
-            while not server.started:
+            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.005)
             try:
                 yield node
