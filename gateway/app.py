@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import ASGIApp
 
 from adapters.http.routes import routes as http_routes
@@ -19,6 +19,7 @@ from adapters.stdio.reaper import Reaper
 from adapters.stdio.services import StdioServices
 from adapters.stdio.session import AgentSession
 from adapters.websocket.endpoint import Sockets
+from adapters.websocket.server_protocol import SocketProtocol
 from adapters.websocket.services import SocketServices
 from gateway import __version__
 from gateway.auth import tokens
@@ -40,18 +41,23 @@ from gateway.model.redaction import Redactor
 from gateway.observe.log import get_logger
 from gateway.services.answers import Answers
 from gateway.services.capacity import Capacity
-from gateway.services.deadlines import Sweeper, Timers
+from gateway.services.deadlines import Timers
 from gateway.services.feeds import Feeds
 from gateway.services.membership import Membership
 from gateway.services.offers import Offers
 from gateway.services.owners import Owners
-from gateway.services.sessions import Agent, Conversations
+from gateway.services.patrol import Patrol
+from gateway.services.sessions import Conversations
+from gateway.services.succession import Agent, Succession
 from gateway.services.tasks import Tasks
 from gateway.web.health import health_routes
 from gateway.web.hosts import HostCheck, served_hosts
 from gateway.web.rates import Rates
 
 log = get_logger("app")
+
+SOCKET_PROTOCOL: Final = SocketProtocol
+"""What uvicorn is to speak on WebSockets."""
 
 
 def known_keys(settings: Settings) -> tuple[KnownKey, ...]:
@@ -112,13 +118,22 @@ class Gateway:
         self._is_owner: Final = "agents" in settings.server.roles
         self._started_ms = 0
         agents = {agent.id: agent for agent in settings.agents}
+        kinds = {a.id: Agent(a.id, a.name, a.storage == "shared") for a in settings.agents}
+        succession = Succession(
+            self.sessions,
+            self.nodes,
+            agents=kinds,
+            own=Owner(node_name, self.incarnation, 0) if self._is_owner else None,
+            home_wait_s=settings.limits.home_wait_s,
+        )
+        self._patrol = Patrol(self.store, self.nodes, succession)
         self.conversations = Conversations(
             self.sessions,
             self.feeds,
             self.nodes,
             redactor,
-            agents={a.id: Agent(a.id, a.name, a.storage == "shared") for a in settings.agents},
-            own=Owner(node_name, self.incarnation, 0) if self._is_owner else None,
+            agents=kinds,
+            succession=succession,
         )
         self.authenticator = Authenticator(known_keys(settings), self.sessions, self.now_ms)
         self._reaper = Reaper()
@@ -137,8 +152,7 @@ class Gateway:
         )
         self.owners = Owners(self.incarnation, self.sessions, self.tasks, self._make_runner)
         self._inbox = Inbox(self.store, self.incarnation, self.owners, self.authenticator.forget)
-        self._membership = Membership(self.nodes, self._info)
-        self._sweeper = Sweeper(self.store, self.nodes)
+        self._membership = Membership(self.nodes, self._info, self._patrol.contact)
         session_agents = SessionAgents(self.sessions)
         self._sockets = Sockets(
             SocketServices(
@@ -179,7 +193,9 @@ class Gateway:
             demo_agent=demo_agent,
         )
         self.http = http
-        edge: list[BaseRoute] = [*http_routes(http), self._sockets.route] if "edge" in settings.server.roles else []
+        edge: list[BaseRoute] = (
+            [*http_routes(http), WebSocketRoute("/v1/ws", self._sockets)] if "edge" in settings.server.roles else []
+        )
         health = health_routes(self.problems, with_metrics=not settings.server.metrics_port)
         self._app = Starlette(routes=[*health, *edge])
         self.asgi: ASGIApp = HostCheck(self._app, served=served_hosts(settings.server))
@@ -235,10 +251,11 @@ class Gateway:
         await self._inbox.open()
         await self._membership.join()
         self.tasks.supervise("membership", self._membership.run)
-        self.tasks.supervise("sweeper", self._sweeper.run)
+        self.tasks.supervise("patrol", self._patrol.run)
 
     def _on_gap(self) -> None:
         """Pushes may have been missed: whoever lives on them reads what stands in Redis."""
+        self._patrol.gap()
         self.authenticator.forget_all()
         self.owners.resync()
         self.tasks.spawn("feeds.catch_up", self.feeds.catch_up())

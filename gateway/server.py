@@ -11,12 +11,12 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 import uvloop
 
-from gateway.app import Gateway
+from gateway.app import SOCKET_PROTOCOL, Gateway
 from gateway.bus.embedded import EmbeddedError, EmbeddedServer
 from gateway.bus.errors import BusError
 from gateway.config.settings import Agent, Settings, known_secrets
@@ -25,7 +25,9 @@ from gateway.model import limits
 from gateway.model.redaction import KnownSecret, Redactor
 from gateway.observe import log as logs
 from gateway.observe.log import get_logger
-from gateway.web.demo import Demo
+
+if TYPE_CHECKING:
+    from gateway.web.demo import Demo
 
 log = get_logger("server")
 
@@ -80,7 +82,11 @@ async def _serve(settings: Settings, state: State, redactor: Redactor, *, dev: b
         if url == "embedded":
             embedded = EmbeddedServer(None if demo else state.folder / "redis")
             url = (await stack.enter_async_context(embedded)).url
-        page = Demo(settings) if dev or demo else None
+        page = None
+        if dev or demo:
+            from gateway.web.demo import Demo
+
+            page = Demo(settings)
         gateway = Gateway(
             settings,
             node_name=state.node_name,
@@ -142,7 +148,7 @@ def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         gateway.asgi,
         http="httptools",
-        ws="websockets-sansio",
+        ws=SOCKET_PROTOCOL,
         ws_max_size=limits.SOCKET_FRAME_BYTES,
         ws_per_message_deflate=False,  # a deflate context costs 40 KiB a socket, and a bomb costs more
         ws_ping_interval=limits.KEEPALIVE_S,
@@ -157,7 +163,7 @@ def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     )
 
 
-async def _say_where(settings: Settings, listener: socket.socket, page: Demo | None, *, demo: bool) -> None:
+async def _say_where(settings: Settings, listener: socket.socket, page: "Demo | None", *, demo: bool) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     address = settings.server.public_url or f"http://{shown}:{port}"

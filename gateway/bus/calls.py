@@ -4,12 +4,13 @@ Guarantee: a call settles once, whoever races: an answer, a lapse, a timer and a
 and the second to come is told what the first did.
 """
 
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from gateway.bus.outbox import Outbox
-from gateway.bus.store import Store, text
+from gateway.bus.store import Store, answered, text
 from gateway.model.call import Event
 from gateway.model.clean import DispatchJson, LogJson
 from gateway.model.errors import Code, Refusal
@@ -102,14 +103,32 @@ class Calls:
 
     async def ack(self, session_id: str, client_id: str, call_id: str) -> bytes:
         """The ``client_tool_acked`` event, the same one for a repeat. Raises Refusal(NOT_FOUND, CONFLICT)."""
-        return cast("bytes", await self._store.run(session_id, self._store.scripts.ack, client_id, call_id))
+        return cast("bytes", await answered(self.send_ack(session_id, client_id, call_id)))
+
+    def send_ack(self, session_id: str, client_id: str, call_id: str) -> Future[object]:
+        """As ``ack``, enqueued now; ``store.outcome`` reads the answer."""
+        return self._store.send(self._store.keys.session(session_id), self._store.scripts.ack, client_id, call_id)
 
     async def answer(
         self, session_id: str, client_id: str, call_id: str, *, digest: str, answer: bytes, result: EventPayload
     ) -> None:
         """Settles a call with its answer; the same answer again is fine. ``answer`` is opaque here: what the child is
         to get, already redacted. Raises Refusal(NOT_FOUND, CONFLICT)."""
-        await self._store.run(session_id, self._store.scripts.answer, client_id, call_id, digest, answer, result)
+        await answered(self.send_answer(session_id, client_id, call_id, digest=digest, answer=answer, result=result))
+
+    def send_answer(
+        self, session_id: str, client_id: str, call_id: str, *, digest: str, answer: bytes, result: EventPayload
+    ) -> Future[object]:
+        """As ``answer``, enqueued now; ``store.outcome`` reads the answer."""
+        return self._store.send(
+            self._store.keys.session(session_id),
+            self._store.scripts.answer,
+            client_id,
+            call_id,
+            digest,
+            answer,
+            result,
+        )
 
     async def refuse(self, session_id: str, client_id: str, call_id: str) -> int:
         """An answer was not valid: the instant by which a valid one must come, 0 when the call is settled already."""

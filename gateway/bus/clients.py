@@ -3,11 +3,12 @@
 A registration is held by a socket (``holder``: no lapse time, nothing renewed) or pings for its lifetime.
 """
 
+from asyncio import Future
 from dataclasses import dataclass
 from typing import Any, cast
 
 from gateway.bus.sessions import Idempotency
-from gateway.bus.store import Store, text
+from gateway.bus.store import Store, answered, text
 from gateway.model import limits
 from gateway.model.events import EventPayload, OpenPayload
 
@@ -85,8 +86,13 @@ class Clients:
 
     async def replace_tools(self, session_id: str, client_id: str, tools: bytes, updated: EventPayload) -> bytes:
         """Replaces the whole list: the ``client_tools_updated`` event. Raises Refusal(NOT_FOUND)."""
-        reply = await self._store.run(session_id, self._store.scripts.tools, client_id, tools, updated)
-        return cast("bytes", reply)
+        return cast("bytes", await answered(self.send_tools(session_id, client_id, tools, updated)))
+
+    def send_tools(self, session_id: str, client_id: str, tools: bytes, updated: EventPayload) -> Future[object]:
+        """As ``replace_tools``, enqueued now; ``store.outcome`` reads the answer."""
+        return self._store.send(
+            self._store.keys.session(session_id), self._store.scripts.tools, client_id, tools, updated
+        )
 
     async def ping(self, session_id: str, client_id: str) -> bytes:
         """The answer's JSON ``{expires_at}``. Raises Refusal(NOT_FOUND) only when the registration has ended."""
@@ -94,15 +100,26 @@ class Clients:
 
     async def leave(self, session_id: str, client_id: str) -> None:
         """Ends a registration; its open calls fail as ``client_gone``. Raises Refusal(NOT_FOUND)."""
-        await self._store.run(session_id, self._store.scripts.leave, client_id)
+        await answered(self.send_leave(session_id, client_id))
+
+    def send_leave(self, session_id: str, client_id: str) -> Future[object]:
+        """As ``leave``, enqueued now; ``store.outcome`` reads the answer."""
+        return self._store.send(self._store.keys.session(session_id), self._store.scripts.leave, client_id)
 
     async def release(self, session_id: str, client_id: str, holder: str) -> None:
         """The socket ``holder`` is gone: the lifetime counts from now, unless another holds the registration."""
         await self._store.run(session_id, self._store.scripts.release, client_id, holder)
 
-    async def resume(self, session_id: str, client_id: str, resume_hash: str, holder: str) -> Resumed:
-        """Takes a registration up, from whoever held it. Raises Refusal(NOT_FOUND) also for a wrong key."""
-        reply = await self._store.run(session_id, self._store.scripts.resume, client_id, resume_hash, holder)
+    async def resume(
+        self, session_id: str, client_id: str, resume_hash: str, holder: str, *, only_if_free: bool = False
+    ) -> Resumed:
+        """Takes a registration up, from whoever held it; with ``only_if_free`` not from another holder.
+
+        Raises Refusal(NOT_FOUND) also for a wrong key.
+        """
+        reply = await self._store.run(
+            session_id, self._store.scripts.resume, client_id, resume_hash, holder, "free" if only_if_free else ""
+        )
         name, ttl, _previous, *calls = cast("list[bytes]", reply)
         return Resumed(name.decode(), int(ttl), tuple(calls))
 

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from gateway.model.limits import PARTITIONS
 
-PERMANENT: Final = ("{g}:sessions:*", "{p??}:due")
+PERMANENT: Final = ("{g}:sessions:*", "{p??}:due", "{p??}:work")
 """Keys without a lifetime (patterns behind the prefix): the index of sessions by creation, one per agent, repaired by
-whoever reads it; a partition's due set, which holds what is open and nothing else."""
+whoever reads it; what is due in a partition, and its sessions with work, which hold what is open and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)

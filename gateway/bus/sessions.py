@@ -3,9 +3,12 @@
 Guarantee: what an answer says has been applied on the primary before it is given (bridge 12, "Durable").
 """
 
+from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from gateway.bus.outbox import Outbox
 from gateway.bus.store import Store, text
@@ -15,6 +18,7 @@ from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
 
 _DELETE_CHUNK = 500
+_json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +270,12 @@ class Sessions:
         queued: EventPayload,
         candidate: Owner | None,
         idempotency: Idempotency,
+        *,
+        shared: bool,
+        home_wait_ms: int,
     ) -> tuple[str, Owner]:
-        """Queues an input; where nobody owns the session, ``candidate`` does from now on.
+        """Queues an input; where nobody owns the session, ``candidate`` does from now on, if it may: ``shared`` says
+        that any node may, else the session's home alone. It waits for that ``home_wait_ms`` at most.
 
         Returns the run's id (the first one's, for a replayed key) and the owner. Raises Refusal(QUEUE_FULL, …).
         """
@@ -280,16 +288,39 @@ class Sessions:
             limits.QUEUED_RUNS,
             candidate.node_name if candidate else "",
             candidate.incarnation if candidate else "",
+            int(shared),
+            home_wait_ms,
             idempotency.key,
             idempotency.fingerprint,
         )
         first, incarnation, name, epoch = cast("list[bytes]", reply)
         return first.decode(), Owner(name.decode(), incarnation.decode(), int(epoch))
 
-    async def claim(self, session_id: str, expected: str, node_name: str, incarnation: str) -> int | None:
-        """Makes a node the owner if ``expected`` (an incarnation, or empty) still is: the new epoch, or None."""
-        reply = await self._store.run(session_id, self._store.scripts.claim, expected, node_name, incarnation)
+    async def claim(
+        self, session_id: str, expected: str, heir: Owner | None, *, lost_run: LogText | None, home_wait_ms: int
+    ) -> int | None:
+        """Makes ``heir`` (None: nobody for now) the owner if ``expected`` (an incarnation, or empty) still is.
+
+        ``lost_run``: what the log says of an active run that the expected owner leaves behind; its calls fail with it.
+        None when it gives the session up by itself, between runs. Returns the new epoch, or None.
+        """
+        reply = await self._store.run(
+            session_id,
+            self._store.scripts.claim,
+            expected,
+            heir.node_name if heir else "",
+            heir.incarnation if heir else "",
+            _json(lost_run) if lost_run is not None else b"",
+            home_wait_ms,
+        )
         return int(cast("bytes", reply)) if reply != b"" else None
+
+    def orphans(self, tag: str, gone: Sequence[str], count: int) -> "Future[object]":
+        """Sessions of a partition that have work and no owner that lives (``read_orphans``); registrations that sockets
+        of the ``gone`` held begin to count their lifetime."""
+        keys, scripts = self._store.keys, self._store.scripts
+        connection = self._store.topology.for_partition(tag)
+        return connection.run(scripts.orphans, (keys.root(tag), keys.due(tag)), (count, *gone))
 
     async def resumption(self, session_id: str) -> Resumption:
         """What a new owner goes on with. Raises Refusal(NOT_FOUND)."""
@@ -355,6 +386,15 @@ class Sessions:
         self._store.topology.for_partition(keys.tag).call(
             "SPUBLISH" if self._store.topology.sharded else "PUBLISH", keys.push, b"D" + delta
         )
+
+
+def read_orphans(reply: object) -> list[tuple[str, Owner]]:
+    """Session ids and who owned them: the incarnation is empty where nobody did."""
+    rows = [text(item) for item in cast("list[Any]", reply)]
+    return [
+        (session_id, Owner(home, incarnation, 0))
+        for session_id, incarnation, home in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+    ]
 
 
 def _queued(reply: object) -> QueuedRun | None:

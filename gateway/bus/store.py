@@ -63,6 +63,14 @@ async def answered(reply: Awaitable[object]) -> object:
         raise refused(error) from None
 
 
+def outcome(sent: Future[object]) -> object:
+    """What a script that is done has answered, for whoever waits by a callback. Raises as ``answered`` does."""
+    try:
+        return sent.result()
+    except ScriptError as error:
+        raise refused(error) from None
+
+
 def text(value: object) -> str:
     """A reply's string."""
     return cast("bytes", value).decode()
@@ -76,8 +84,8 @@ class Store:
         self.keys: Final = keys
         self.scripts: Final = scripts
 
-    def send(self, session: SessionKeys, script: Script, *args: Arg) -> "Future[object]":
-        """Enqueues a script now; whoever awaits the result sees ``ScriptError`` raw."""
+    def send(self, session: SessionKeys, script: Script, *args: Arg) -> Future[object]:
+        """Enqueues a script now; whoever awaits the result sees ``ScriptError`` raw (``answered``, ``outcome``)."""
         return self.topology.for_partition(session.tag).run(script, (session.base, session.due), args)
 
     async def run(self, session_id: str, script: Script, *args: Arg) -> object:

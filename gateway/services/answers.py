@@ -5,11 +5,13 @@ and the child's for its owner. A refused answer does not use the call up (bridge
 """
 
 import hashlib
+from asyncio import Future
 from typing import Final
 
 import msgspec
 
 from gateway.bus.calls import Calls
+from gateway.bus.store import answered
 from gateway.model import events
 from gateway.model.clean import ModelJson, ModelText
 from gateway.model.errors import Refusal
@@ -51,6 +53,10 @@ class Answers:
         """The ``client_tool_acked`` event. Raises Refusal(NOT_FOUND, CONFLICT)."""
         return await self._calls.ack(session_id, client_id, call_id)
 
+    def send_ack(self, session_id: str, client_id: str, call_id: str) -> Future[object]:
+        """As ``ack``, enqueued now; ``store.outcome`` reads the answer."""
+        return self._calls.send_ack(session_id, client_id, call_id)
+
     async def answer(
         self, session_id: str, client_id: str, call_id: str, *, text: str, is_error: bool, structured: bytes | None
     ) -> None:
@@ -58,13 +64,21 @@ class Answers:
 
         Raises Refusal(NOT_FOUND, CONFLICT).
         """
+        await answered(
+            self.send_answer(session_id, client_id, call_id, text=text, is_error=is_error, structured=structured)
+        )
+
+    def send_answer(
+        self, session_id: str, client_id: str, call_id: str, *, text: str, is_error: bool, structured: bytes | None
+    ) -> Future[object]:
+        """As ``answer``, enqueued now; ``store.outcome`` reads the answer."""
         clean = clean_text(text)
         try:
             hidden = self._redactor.model_json(structured) if structured is not None else None
             answer = Answer(self._redactor.model_text(clean), is_error, hidden)
         except RedactionCollision:
             answer = Answer(_COLLISION, True, None)
-        await self._calls.answer(
+        return self._calls.send_answer(
             session_id,
             client_id,
             call_id,
@@ -74,7 +88,7 @@ class Answers:
         )
 
     async def refuse(self, session_id: str, client_id: str, call_id: str, why: Refusal) -> None:
-        """An answer was not valid: its client may correct it for a while. Never raises for what it finds."""
+        """An answer was not valid: its client may correct it for a while. Raises Refusal(NOT_FOUND)."""
         await self._calls.refuse(session_id, client_id, call_id)
         log.info("an answer was refused", session_id=session_id, call_id=call_id, code=why.envelope_code)
 

@@ -1,24 +1,14 @@
-"""Instants on the bus clock, kept by this node: the owner's own timers, and the sweep for owners that are gone.
+"""Instants that this node keeps itself: one timer of the event loop for all of them.
 
-Owns one timer of the event loop for all calls and one round of sweeps; a call costs a heap entry, no task and no timer.
-A timer that fires late or twice does no harm: the script that it leads to reads Redis' own clock (bridge 5).
+A call costs a heap entry, no task and no timer. A timer that fires late or twice does no harm: the script that it leads
+to reads Redis' own clock (bridge 5).
 """
 
 import asyncio
 import heapq
-from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from collections.abc import Callable
+from typing import Final
 
-from gateway.bus.errors import BusUnavailable
-from gateway.bus.nodes import Nodes
-from gateway.bus.store import Store
-from gateway.model import limits
-from gateway.observe.log import get_logger
-
-log = get_logger("deadlines")
-
-_SWEPT: Final = 200  # members of one partition and round
-_STEP_MS: Final = 2_000  # a clock that moved more than this beyond our own has stepped
 _COMPACT: Final = 1_024  # stale entries that are worth a new heap
 
 Due = Callable[[str], None]
@@ -81,49 +71,3 @@ class Timers:
             self._handle = None
         self._live.clear()
         self._heap.clear()
-
-
-class Sweeper:
-    """Settles what is due in the partitions that fall to this node: one script a partition and round."""
-
-    def __init__(self, store: Store, nodes: Nodes) -> None:
-        self._store = store
-        self._nodes = nodes
-        self.shifts = 0
-
-    async def run(self) -> None:
-        """Rounds without end; the caller supervises them."""
-        while True:
-            await asyncio.sleep(limits.SWEEP_MS / 1000)
-            try:
-                await self.round()
-            except BusUnavailable as error:
-                log.warning("a sweep could not reach the bus", error=error)
-
-    async def round(self) -> int:
-        """One round over this node's partitions: how many instants were settled."""
-        keys, scripts = self._store.keys, self._store.scripts
-        waits = [
-            self._store.topology.for_partition(tag).run(
-                scripts.sweep, (keys.root(tag), keys.due(tag)), (_SWEPT, self._store.now_ms(tag), _STEP_MS)
-            )
-            for tag in self._mine()
-        ]
-        settled = 0
-        for reply in await asyncio.gather(*waits, return_exceptions=True):
-            if isinstance(reply, BaseException):
-                raise reply
-            count, shift = cast("list[Any]", reply)
-            settled += int(count)
-            if int(shift) > _STEP_MS:
-                self.shifts += 1
-                log.warning("the bus clock has stepped; nothing was settled", shift_ms=int(shift))
-        return settled
-
-    def _mine(self) -> Sequence[str]:
-        """Partitions by this node's rank among the living, so that each is swept by one of them."""
-        living = sorted(node.incarnation for node in self._nodes.living())
-        if self._nodes.incarnation not in living:
-            return self._store.keys.tags
-        rank = living.index(self._nodes.incarnation)
-        return self._store.keys.tags[rank :: len(living)]

@@ -7,6 +7,7 @@ position, loses nothing and slows nobody (redis.md, "Shape"; websocket protocol,
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,9 +23,12 @@ from gateway.observe.log import get_logger
 from gateway.services.tasks import Tasks
 
 _PAGE: Final = 200
+_PAGE_FIRST: Final = 16
+_PAGE_BYTES: Final = 256 * 1024
 _RING_EVENTS: Final = 512
 _RING_BYTES: Final = 1024 * 1024
-_DELTAS: Final = 256  # a reader that is further behind loses the oldest: they may be lost (bridge 8)
+_DELTAS: Final = 1_024
+_DELTA_BYTES: Final = 256 * 1024
 _HIDDEN: Final = b',"redacted":true}'  # how a script ends a dispatch whose executing form is elsewhere
 
 log = get_logger("feeds")
@@ -66,6 +70,7 @@ class Feed:
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
         self.head = 0
+        self.bytes_seen = 0  # of events, since this feed began
         self.readers: set[Reader] = set()
         self.ring: deque[Entry] = deque()
         self._ring_bytes = 0
@@ -81,7 +86,7 @@ class Feed:
                     reader.push_delta(message[1:])
             case b"X":
                 kind, _, detail = message[1:].decode().partition(" ")
-                for reader in self.readers:
+                for reader in list(self.readers):  # a signal may end a reader at once
                     reader.push_signal(Signal(kind, detail))
                 return
             case _:
@@ -95,6 +100,7 @@ class Feed:
             self.ring.clear()
             self._ring_bytes = 0
         self.head = entry.seq
+        self.bytes_seen += len(entry.event)
         self.ring.append(entry)
         self._ring_bytes += len(entry.event)
         while len(self.ring) > _RING_EVENTS or (self._ring_bytes > _RING_BYTES and len(self.ring) > 1):
@@ -108,30 +114,60 @@ class Feed:
             self._ring_bytes = 0
             self.wake()
 
+    def keeps_after(self, seq: int) -> bool:
+        """Whether the ring has every event behind ``seq``."""
+        return self.head - seq <= len(self.ring)
+
     def kept_after(self, seq: int) -> list[Entry] | None:
         """The ring's events behind ``seq``, None when some of them are not in it."""
-        missing = self.head - seq
-        if missing > len(self.ring):
+        if not self.keeps_after(seq):
             return None
+        missing = self.head - seq
         return [self.ring[i] for i in range(len(self.ring) - missing, len(self.ring))]
 
     def wake(self) -> None:
         """Readers that wait look again."""
-        for reader in self.readers:
+        for reader in list(self.readers):
             reader.wake()
 
 
 class Reader:
-    """One reader's place in a session's log. ``position`` is the seq of the last event that it was given."""
+    """One reader's place in a session's log. ``position`` is the seq of the last event that it was given.
 
-    def __init__(self, feeds: "Feeds", feed: Feed, position: int, *, deltas: bool) -> None:
+    Either its owner waits in ``next``, or it gives ``on_ready``, which is called (at once, often) when ``poll`` may
+    have something: so one task serves any number of readers.
+    """
+
+    __slots__ = (
+        "_caught_up_at",
+        "_delta_bytes",
+        "_deltas",
+        "_feed",
+        "_feeds",
+        "_on_ready",
+        "_page",
+        "_signals",
+        "_waiting",
+        "_wants_deltas",
+        "closed",
+        "position",
+    )
+
+    def __init__(
+        self, feeds: "Feeds", feed: Feed, position: int, *, deltas: bool, on_ready: Callable[[], None] | None = None
+    ) -> None:
         self.position = position
+        self.closed = False
         self._feeds = feeds
         self._feed = feed
-        self._deltas: deque[Delta] | None = deque(maxlen=_DELTAS) if deltas else None
-        self._signals: deque[Signal] = deque()
+        self._wants_deltas = deltas
+        self._deltas: deque[Delta] | None = None
+        self._delta_bytes = 0
+        self._signals: list[Signal] = []
         self._waiting: asyncio.Future[None] | None = None
-        self.closed = False
+        self._on_ready = on_ready
+        self._page = _PAGE_FIRST
+        self._caught_up_at: int | None = None  # the feed's count of bytes when this reader was at its head
 
     @property
     def session_id(self) -> str:
@@ -140,7 +176,7 @@ class Reader:
 
     @property
     def head(self) -> int:
-        """The last seq that this node knows of; it may be behind the log for a moment."""
+        """The log's last seq, as far as this node knows; it may be behind the log for a moment."""
         return self._feed.head
 
     def raise_head(self, head: int) -> None:
@@ -152,50 +188,106 @@ class Reader:
         """Whether ``next`` would return at once."""
         return bool(self._signals or self._deltas) or self.position < self._feed.head
 
+    @property
+    def must_read(self) -> bool:
+        """Whether what comes next stands in the log alone: ``read`` gets it."""
+        return self.position < self._feed.head and not self._feed.keeps_after(self.position)
+
+    @property
+    def lag_bytes(self) -> int:
+        """Bytes of events that came since this reader was last at the head; 0 before it has been there."""
+        return 0 if self._caught_up_at is None else self._feed.bytes_seen - self._caught_up_at
+
     def push_delta(self, body: bytes) -> None:
-        """A delta came."""
-        if self._deltas is not None:
-            self._deltas.append(Delta(body))
+        """A delta came. The oldest go where too many wait: they may be lost (bridge 8)."""
+        if not self._wants_deltas:
+            return
+        if self._deltas is None:
+            self._deltas = deque()
+        self._deltas.append(Delta(body))
+        self._delta_bytes += len(body)
+        while self._delta_bytes > _DELTA_BYTES or len(self._deltas) > _DELTAS:
+            self._delta_bytes -= len(self._deltas.popleft().body)
 
     def push_signal(self, signal: Signal) -> None:
         """A signal came; it goes before everything that waits."""
         self._signals.append(signal)
         self.wake()
 
+    def take_signal(self) -> Signal | None:
+        """The next signal, before ``poll`` is due: a right that ended must not wait for a slow peer."""
+        return self._signals.pop(0) if self._signals else None
+
     def wake(self) -> None:
-        """Lets a waiting ``next`` look again."""
-        if self._waiting is not None and not self._waiting.done():
+        """Lets a waiting ``next`` look again, or tells the owner that ``poll`` may have something."""
+        if self._on_ready is not None:
+            self._on_ready()
+        elif self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
+    def poll(self) -> list[Entry] | Delta | Signal | None:
+        """What comes next without waiting: signals first, then events in order (never an empty list), then deltas.
+
+        None when there is nothing, or when the log has to be read first (``must_read``).
+        """
+        if self._signals:
+            return self._signals.pop(0)
+        if self.position < self._feed.head:
+            kept = self._feed.kept_after(self.position)
+            if kept is not None:
+                self.position = kept[-1].seq
+                self._caught_up_at = self._feed.bytes_seen
+            return kept
+        self._caught_up_at = self._feed.bytes_seen
+        if self._deltas:
+            delta = self._deltas.popleft()
+            self._delta_bytes -= len(delta.body)
+            return delta
+        return None
+
     async def next(self) -> list[Entry] | Delta | Signal | Trimmed:
-        """What comes next: signals first, then events in order (never an empty list), then deltas.
+        """As ``poll``, and it waits; what the ring has lost is read from the log.
 
         Waits without a bound of its own: the caller bounds it with its heartbeat. Raises BusUnavailable when the log
         cannot be read now; the position is kept, so the call may be repeated.
         """
         while True:
-            if self._signals:
-                return self._signals.popleft()
-            if self.position < self._feed.head:
-                return await self._read()
-            if self._deltas:
-                return self._deltas.popleft()
-            if self._waiting is None or self._waiting.done():
-                self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
+            if (found := self.poll()) is not None:
+                return found
+            if self.must_read:
+                return await self.read()
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
 
-    async def _read(self) -> list[Entry] | Trimmed:
-        kept = self._feed.kept_after(self.position)
-        if kept is None:
-            kept = await self._feeds.replay(self.session_id, self.position)
-            if kept and kept[0].seq > self.position + 1:
-                self.position = kept[0].seq - 1
-                return Trimmed(kept[0].seq)
-            if not kept:  # the log is gone or shorter than was said: whoever deleted it says so
-                self.position = self._feed.head
-                return Trimmed(self._feed.head + 1)
-        self.position = kept[-1].seq
-        return kept
+    async def read(self) -> list[Entry] | Trimmed:
+        """A page of the log, some 256 KiB: how many events that are is learned from the last page.
+
+        Raises BusUnavailable.
+        """
+        page = await self._feeds.replay(self.session_id, self.position, self._page)
+        size = sum(len(entry.event) for entry in page)
+        if size > _PAGE_BYTES:
+            self._page = max(1, self._page * _PAGE_BYTES // size)
+        elif 2 * size < _PAGE_BYTES:
+            self._page = min(_PAGE, 2 * self._page)
+        if page and page[0].seq > self.position + 1:
+            self.position = page[0].seq - 1
+            return Trimmed(page[0].seq)
+        if not page:  # the log is gone or shorter than was said: whoever deleted it says so
+            self.position = max(self.position, self._feed.head)
+            return Trimmed(self.position + 1)
+        self.position = page[-1].seq
+        return page
+
+    def skip(self) -> int:
+        """Moves on to the head, over what was not read: the new position."""
+        self.position = self._feed.head
+        self._caught_up_at = self._feed.bytes_seen
+        self._deltas, self._delta_bytes = None, 0
+        return self.position
 
     def close(self) -> None:
         """Gives the place up. Idempotent."""
@@ -218,7 +310,14 @@ class Feeds:
     def __len__(self) -> int:
         return len(self._feeds)
 
-    async def open(self, session_id: str, after: int | None, *, deltas: bool = False) -> Reader:
+    async def open(
+        self,
+        session_id: str,
+        after: int | None,
+        *,
+        deltas: bool = False,
+        on_ready: Callable[[], None] | None = None,
+    ) -> Reader:
         """A reader from behind ``after`` (None: the live head, fixed before this returns).
 
         Raises Refusal(NOT_FOUND), BusUnavailable.
@@ -226,7 +325,7 @@ class Feeds:
         feed = await self._feed(session_id)
         while self._feeds.get(session_id) is not feed:  # its last reader went while this one waited for its turn
             feed = await self._feed(session_id)
-        reader = Reader(self, feed, feed.head if after is None else after, deltas=deltas)
+        reader = Reader(self, feed, feed.head if after is None else after, deltas=deltas, on_ready=on_ready)
         feed.readers.add(reader)
         return reader
 
@@ -261,9 +360,9 @@ class Feeds:
             keys = self._store.keys.session(feed.session_id)
             self._store.topology.unsubscribe(keys.push, feed.receive)
 
-    async def replay(self, session_id: str, after: int) -> list[Entry]:
+    async def replay(self, session_id: str, after: int, count: int = _PAGE) -> list[Entry]:
         """A page of the log as a reader may have it: dispatches of open calls in their executing form (bridge 11)."""
-        return await self.executing(session_id, await self._log.after(session_id, after, _PAGE))
+        return await self.executing(session_id, await self._log.after(session_id, after, count))
 
     async def executing(self, session_id: str, entries: list[Entry]) -> list[Entry]:
         """Entries of the log as a reader may have them: dispatches of open calls in their executing form."""
@@ -277,6 +376,12 @@ class Feeds:
         if arguments is None:
             return entry
         return Entry(entry.seq, _replace_arguments(entry.event, bytes(hidden.arguments), arguments))
+
+    async def refresh(self, session_id: str) -> None:
+        """Asks for the head of a log that is read here: a push may still be on its way. Raises BusUnavailable."""
+        feed = self._feeds.get(session_id)
+        if feed is not None:
+            feed.raise_head(await self._log.head(session_id))
 
     async def catch_up(self) -> None:
         """After a gap of the subscription: every feed learns its log's head, and its readers read what they missed."""

@@ -4,6 +4,7 @@ A list is redacted before it is stored (known secrets and shapes; a schema's pro
 whatever reads it back is clean.
 """
 
+from asyncio import Future
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,6 +115,12 @@ class Offers:
         updated = events.client_tools_updated(client_id, tools_json(clean))
         return await self._clients.replace_tools(session_id, client_id, _pack(clean), updated)
 
+    def send_replace(self, session_id: str, client_id: str, tools: tuple[ToolSpec, ...]) -> Future[object]:
+        """As ``replace``, enqueued now; ``store.outcome`` reads the answer."""
+        clean = self._clean(tools)
+        updated = events.client_tools_updated(client_id, tools_json(clean))
+        return self._clients.send_tools(session_id, client_id, _pack(clean), updated)
+
     async def ping(self, session_id: str, client_id: str) -> bytes:
         """The answer's JSON ``{expires_at}``. Raises Refusal(NOT_FOUND)."""
         return await self._clients.ping(session_id, client_id)
@@ -122,13 +129,19 @@ class Offers:
         """Raises Refusal(NOT_FOUND)."""
         await self._clients.leave(session_id, client_id)
 
+    def send_leave(self, session_id: str, client_id: str) -> Future[object]:
+        """As ``leave``, enqueued now; ``store.outcome`` reads the answer."""
+        return self._clients.send_leave(session_id, client_id)
+
     async def release(self, session_id: str, client_id: str, holder: str) -> None:
         """The socket that held a registration is gone."""
         await self._clients.release(session_id, client_id, holder)
 
-    async def resume(self, session_id: str, client_id: str, resume_hash: str, holder: str) -> Resumed:
-        """A socket takes a registration up. Raises Refusal(NOT_FOUND)."""
-        return await self._clients.resume(session_id, client_id, resume_hash, holder)
+    async def resume(
+        self, session_id: str, client_id: str, resume_hash: str, holder: str, *, only_if_free: bool = False
+    ) -> Resumed:
+        """A socket takes a registration up, with ``only_if_free`` not from another. Raises Refusal(NOT_FOUND)."""
+        return await self._clients.resume(session_id, client_id, resume_hash, holder, only_if_free=only_if_free)
 
     async def all(self, session_id: str) -> list[tuple[Registration, Stored]]:
         """The live registrations in the order of their coming."""

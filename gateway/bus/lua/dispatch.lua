@@ -12,10 +12,10 @@ if fenced == 'repeated' then
   return { 'gone' }
 end
 if fenced then return fenced end
-local client = redis.call('HMGET', client_key(ARGV[5]), 'revision', 'expires')
+local revision = redis.call('HGET', client_key(ARGV[5]), 'revision')
 local refused = nil
-if not client[1] or (client[2] and tonumber(client[2]) <= now) then refused = 'gone'
-elseif client[1] ~= ARGV[6] then refused = 'stale'
+if not revision then refused = 'gone'
+elseif revision ~= ARGV[6] then refused = 'stale'
 elseif redis.call('EXISTS', call_key(id)) == 1 then refused = 'refused' end
 if refused then
   commit()

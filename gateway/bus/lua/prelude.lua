@@ -61,9 +61,19 @@ local function fence(epoch, op)
   return nil
 end
 
--- Another owner: everything that the one before still wants to write is void.
+local function owned()
+  return session.owner and session.owner ~= ''
+end
+
+-- In the due set: the instant at which a session gives up waiting for the node that is its home.
+local function home_member()
+  return 'h' .. sid() .. ':'
+end
+
+-- Another owner ('' = nobody for now): everything that the one before still wants to write is void.
 local function give_to(name, incarnation)
   session.owner, session.epoch, session.op = incarnation, int(tonumber(session.epoch) + 1), 0
+  if incarnation ~= '' then redis.call('ZREM', due_key, home_member()) end
   return 'owner', incarnation, 'owner_name', name, 'epoch', session.epoch
 end
 
@@ -102,7 +112,7 @@ end
 
 -- A message to the owner's inbox: only a hurry-up, whatever it says stands in the session's keys too.
 local function tell_owner(kind, ...)
-  if session.owner and session.owner ~= '' then
+  if owned() then
     redis.call(C.publish, partition .. 'in:' .. session.owner, kind .. sid() .. table.concat({ '', ... }, ' '))
   end
 end

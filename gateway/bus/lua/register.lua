@@ -23,8 +23,10 @@ else
   keep(base .. ':names')
 end
 redis.call('HSET', client_key(ARGV[1]), 'name', name, 'order', order, 'tools', ARGV[5], 'revision', '1', 'ttl', ARGV[3],
-  'lifetime', ARGV[6], 'key', ARGV[7], 'resume', ARGV[8], 'holder', ARGV[9])
-if expires then
+  'lifetime', ARGV[6], 'key', ARGV[7], 'resume', ARGV[8], 'holder', '')
+if ARGV[9] ~= '' then
+  hold(ARGV[1], ARGV[9])
+elseif expires then
   redis.call('HSET', client_key(ARGV[1]), 'expires', int(expires))
   redis.call('ZADD', due_key, int(expires), client_due(ARGV[1]))
 end

@@ -6,6 +6,7 @@ if fenced == 'repeated' then return redis.call('HGET', base, 'run_entry') or '' 
 if fenced then return fenced end
 local entry = not redis.call('HGET', base, 'run') and redis.call('LPOP', base .. ':runs') or nil
 if not entry then
+  if not redis.call('HGET', base, 'run') then redis.call('SREM', partition .. 'work', sid()) end
   commit()
   return ''
 end

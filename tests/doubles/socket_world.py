@@ -1,0 +1,326 @@
+"""Nodes that serve sockets alone, over a real embedded server: the composition without HTTP and without children.
+
+The owner of a session is played by the test: ``dispatch`` and ``append`` are what an owner does to the bus.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
+from websockets.asyncio.client import ClientConnection, connect
+
+from adapters.websocket.endpoint import Sockets, SocketServices, endpoint
+from adapters.websocket.server_protocol import SocketProtocol
+from gateway.auth import tokens
+from gateway.auth.authenticator import Authenticator, KnownKey
+from gateway.auth.principals import ApiKeyHolder
+from gateway.bus.calls import Calls, Dispatch, Dispatched
+from gateway.bus.clients import Clients
+from gateway.bus.embedded import EmbeddedServer
+from gateway.bus.keys import Keys
+from gateway.bus.nodes import NodeInfo, Nodes
+from gateway.bus.scripts import Bounds, Scripts
+from gateway.bus.sessions import NO_KEY, Owner, Sessions
+from gateway.bus.store import Store
+from gateway.bus.topology import Topology
+from gateway.bus.topology import connect as connect_bus
+from gateway.config.settings import Agent as AgentSettings
+from gateway.config.settings import Server, Settings
+from gateway.model import events
+from gateway.model.clean import LogJson, LogText
+from gateway.model.redaction import Redactor
+from gateway.observe.tasks import Tasks
+from gateway.services.answers import Answers
+from gateway.services.deadlines import Timers
+from gateway.services.feeds import Feeds
+from gateway.services.offers import Offers
+from gateway.services.sessions import Agent, Conversations
+
+ORIGIN = "https://app.example"
+API_KEY = "trk_for_tests_only_0123456789"
+WAIT_S = 10.0
+
+AGENT = AgentSettings(name="support", command=("true",), cwd="/", allowed_origins=(ORIGIN,))
+OTHER = AgentSettings(name="other", command=("true",), cwd="/", tokens_may_approve=True)
+SETTINGS = Settings(server=Server(), agents=(AGENT, OTHER))
+
+
+def redactor() -> Redactor:
+    return Redactor()
+
+
+class Node:
+    """One gateway instance as far as sockets go."""
+
+    def __init__(
+        self, url: str, *, settings: Settings = SETTINGS, frames_per_second: float = 5_000, burst: int = 20_000
+    ):
+        self.incarnation = uuid4().hex
+        keys = Keys("t")
+        scripts = Scripts(Bounds(), control=keys.control)
+        self.topology: Topology = connect_bus(url, scripts.all())
+        self.store = Store(self.topology, keys, scripts)
+        self.tasks = Tasks()
+        self.sessions = Sessions(self.store)
+        self.calls = Calls(self.store)
+        self.clients = Clients(self.store)
+        self.nodes = Nodes(self.store, self.incarnation)
+        self.feeds = Feeds(self.store, self.tasks)
+        self._settings = settings
+        self._rate = (frames_per_second, burst)
+        self.sockets: Sockets
+        self.port = 0
+        self.scopes: list[Any] = []
+        self._clock_tag = keys.tags[0]
+
+    def now_ms(self) -> int:
+        return self.topology.clock_for(self._clock_tag).now_ms()
+
+    async def start(self, *, ping_s: float = 20.0, max_size: int = 4 * 1024 * 1024) -> None:
+        await self.topology.start()
+        await self.nodes.renew(NodeInfo(self.incarnation[:8], ("edge",)))
+        self.timers = Timers(self.now_ms)
+        key = KnownKey(ApiKeyHolder("backend", "k1", None), tokens.digest(API_KEY))
+        self.authenticator = Authenticator([key], self.sessions, self.now_ms)
+        await self.topology.subscribe(self.store.keys.control.encode(), self._control)
+        agents = {a.id: Agent(a.id, a.name, a.storage == "shared") for a in self._settings.agents}
+        own = Owner("t", self.incarnation, 0)
+        conversations = Conversations(self.sessions, self.feeds, self.nodes, redactor(), agents=agents, own=own)
+        self.sockets = endpoint(
+            SocketServices(
+                settings=self._settings,
+                incarnation=self.incarnation,
+                authenticator=self.authenticator,
+                conversations=conversations,
+                offers=Offers(self.clients, redactor()),
+                answers=Answers(self.calls, redactor()),
+                feeds=self.feeds,
+                timers=self.timers,
+                tasks=self.tasks,
+                now_ms=self.now_ms,
+                frames_per_second=self._rate[0],
+                frame_burst=self._rate[1],
+            )
+        )
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        self.port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            Starlette(routes=[WebSocketRoute("/v1/ws", self.sockets)]),
+            ws=SocketProtocol,
+            http="httptools",
+            ws_max_size=max_size,
+            ws_ping_interval=ping_s,
+            ws_ping_timeout=ping_s,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+        )
+        config.load()
+        self._server = uvicorn.Server(config)
+        self._server.lifespan = config.lifespan_class(config)
+        self._listener = listener
+        await self._server.startup(sockets=[listener])
+
+    def _control(self, message: bytes) -> None:
+        parts = message.decode().split(" ")
+        if parts[0] in ("token", "session"):
+            self.authenticator.forget(parts[1])
+
+    async def stop(self) -> None:
+        await self.sockets.drain()
+        await self._server.shutdown(sockets=[self._listener])
+        self.timers.close()
+        stuck = await self.tasks.aclose()
+        assert not stuck, stuck
+        await self.topology.close()
+
+    # --- what backends and owners do
+
+    async def session(self, agent: AgentSettings = AGENT, *, ttl_s: float = 3_600) -> tuple[str, str]:
+        """A session and a token of it."""
+        session_id = str(uuid4())
+        token = tokens.mint_session_token(session_id)
+        await self.sessions.create(
+            session_id,
+            agent_id=agent.id,
+            display_name=LogText(""),
+            label="backend",
+            created=events.session_created(agent.id, "1"),
+            token_hash=tokens.digest(token),
+            token_id=str(uuid4()),
+            token_ttl_ms=int(ttl_s * 1000),
+            idempotency=NO_KEY,
+        )
+        return session_id, token
+
+    async def token(self, session_id: str, *, ttl_s: float = 3_600) -> tuple[str, str]:
+        """Another token: (token, its id)."""
+        token = tokens.mint_session_token(session_id)
+        token_id = str(uuid4())
+        await self.sessions.add_token(session_id, tokens.digest(token), token_id, int(ttl_s * 1000), NO_KEY)
+        return token, token_id
+
+    async def own(self, session_id: str) -> int:
+        """Makes this node the owner: the epoch."""
+        epoch = await self.sessions.claim(session_id, "", "t", self.incarnation)
+        assert epoch is not None
+        return epoch
+
+    async def dispatch(
+        self, session_id: str, epoch: int, client_id: str, *, tool: str = "highlight", idempotent: bool = False
+    ) -> str:
+        """Dispatches a call to a client: its id."""
+        call_id = f"call-{uuid4()}"
+        record = next(s for s in await self.clients.all(session_id) if s.client_id == client_id)
+        call = Dispatch(
+            call_id,
+            client_id,
+            record.revision,
+            300_000,
+            tool,
+            f"client__web__{tool}",
+            str(uuid4()),
+            idempotent,
+            LogJson(b'{"row":3}'),
+            None,
+            [],
+        )
+        assert isinstance(await self.calls.dispatch(session_id, epoch, call), Dispatched)
+        return call_id
+
+    async def say(self, session_id: str, epoch: int, text: str) -> int:
+        """Logs a message of the agent: the seq."""
+        return await self.sessions.append(session_id, epoch, [events.message_assistant(LogText(text))])
+
+
+class Client:
+    """A raw client: frames out, answers by id, pushes in their order."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self.pushes: list[Any] = []
+        self.keepalives: list[str] = []
+        self._answers: dict[int, Any] = {}
+        self._id = 0
+
+    def next_id(self) -> int:
+        self._id += 1
+        return self._id
+
+    async def send(self, op: str, **fields: Any) -> int:
+        number = self.next_id()
+        await self.connection.send(json.dumps({"id": number, "op": op, **fields}))
+        return number
+
+    async def raw(self, text: str | bytes) -> None:
+        await self.connection.send(text)
+
+    async def read_one(self) -> None:
+        async with asyncio.timeout(WAIT_S):
+            text = await self.connection.recv()
+        assert isinstance(text, str)
+        frame = json.loads(text)
+        if "keepalive" in frame:
+            self.keepalives.append(frame["keepalive"])
+        elif "id" in frame:
+            self._answers[frame["id"]] = frame
+        else:
+            self.pushes.append(frame)
+
+    async def answer(self, number: int) -> Any:
+        while number not in self._answers:
+            await self.read_one()
+        return self._answers.pop(number)
+
+    async def call(self, op: str, **fields: Any) -> Any:
+        """The whole answer frame."""
+        return await self.answer(await self.send(op, **fields))
+
+    async def ok(self, op: str, **fields: Any) -> Any:
+        answer = await self.call(op, **fields)
+        assert "ok" in answer, answer
+        return answer["ok"]
+
+    async def error(self, op: str, **fields: Any) -> Any:
+        answer = await self.call(op, **fields)
+        assert "error" in answer, answer
+        return answer["error"]
+
+    async def push(self, kind: str = "", **wanted: Any) -> Any:
+        """The next push of that kind (``event``, ``reset``, ``closed``, ``delta``) with these members; it is taken."""
+        seen = 0
+        while True:
+            while seen < len(self.pushes):
+                frame = self.pushes[seen]
+                body = frame.get(kind) if kind else frame
+                if body is not None and all(body.get(name) == value for name, value in wanted.items()):
+                    return self.pushes.pop(seen)
+                seen += 1
+            await self.read_one()
+
+    async def event(self, type_: str) -> Any:
+        return (await self.push("event", type=type_))["event"]
+
+    async def closed(self) -> tuple[int, str]:
+        """Reads until the socket is closed: code and reason."""
+        try:
+            while True:
+                await self.read_one()
+        except Exception as error:
+            if isinstance(error, TimeoutError | AssertionError):
+                raise
+        return self.connection.close_code or 0, self.connection.close_reason or ""
+
+
+class World:
+    """A bus, and nodes and clients that end with it."""
+
+    def __init__(self, url: str, stack: contextlib.AsyncExitStack) -> None:
+        self.url = url
+        self._stack = stack
+
+    async def node(self, **options: Any) -> Node:
+        start = {name: options.pop(name) for name in ("ping_s", "max_size") if name in options}
+        node = Node(self.url, **options)
+        await node.start(**start)
+        self._stack.push_async_callback(node.stop)
+        return node
+
+    async def client(self, node: Node, **options: Any) -> Client:
+        options.setdefault("subprotocols", ["toolrelay.v1"])
+        options.setdefault("compression", None)
+        options.setdefault("max_size", None)
+        connection = await connect(f"ws://127.0.0.1:{node.port}/v1/ws", proxy=None, **options)
+        self._stack.push_async_callback(connection.close)
+        return Client(connection)
+
+    async def attached(self, node: Node, session_id: str, token: str, **fields: Any) -> Client:
+        client = await self.client(node)
+        await client.ok("attach", session_id=session_id, token=token, **fields)
+        return client
+
+
+@contextlib.asynccontextmanager
+async def world() -> AsyncIterator[World]:
+    async with EmbeddedServer() as server, contextlib.AsyncExitStack() as stack:
+        yield World(server.url, stack)
+
+
+TOOL = {
+    "name": "highlight",
+    "description": "Highlights a row.",
+    "parameters": {"type": "object", "properties": {"row": {"type": "integer"}}},
+}
+TTL = {"type": "ttl", "data": {"seconds": 5}}
+NEVER = {"type": "never"}
