@@ -27,7 +27,8 @@ from gateway.observe import log as logs
 from gateway.observe.log import get_logger
 
 if TYPE_CHECKING:
-    from gateway.web.demo import Demo
+    from gateway.web.protocol import HttpProtocol
+from gateway.web.demo import Demo
 
 log = get_logger("server")
 
@@ -147,7 +148,7 @@ def _listen(settings: Settings) -> socket.socket:
 def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         gateway.asgi,
-        http="httptools",
+        http=HttpProtocol,
         ws=SOCKET_PROTOCOL,
         ws_max_size=limits.SOCKET_FRAME_BYTES,
         ws_per_message_deflate=False,  # a deflate context costs 40 KiB a socket, and a bomb costs more

@@ -1,55 +1,31 @@
-"""A gateway's HTTP node without children: real services on a real server, one port, in this process.
+"""A gateway's HTTP node without children: the real composition on a real server, one port, in this process.
 
-A test plays the owner itself, by ``node.calls`` and ``node.sessions``.
+A test plays the owner itself, by ``node.write`` and ``node.dispatch``.
 """
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import httpx
 import uvicorn
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 
-from adapters.http.routes import routes
-from adapters.http.services import HttpServices
-from adapters.http.streams import Streams
-from gateway.auth.authenticator import Authenticator, KnownKey
-from gateway.auth.principals import ApiKeyHolder
-from gateway.auth.reach import SessionAgents
-from gateway.auth.tokens import digest
-from gateway.bus.calls import Calls, Dispatch, Dispatched
-from gateway.bus.clients import Clients
-from gateway.bus.keys import Keys
-from gateway.bus.log import Log
-from gateway.bus.nodes import Nodes
+from gateway.app import Gateway
+from gateway.bus.calls import Dispatch, Dispatched
 from gateway.bus.outbox import Outbox
-from gateway.bus.scripts import Bounds, Scripts
-from gateway.bus.sessions import Owner, QueuedRun, Sessions
-from gateway.bus.store import Store
-from gateway.bus.topology import Topology, connect
+from gateway.bus.sessions import QueuedRun
 from gateway.config.secret import Secret
 from gateway.config.settings import Agent, ApiKey, Auth, Limits, Server, Settings
 from gateway.model import events
 from gateway.model.clean import DispatchJson, LogJson, LogText
 from gateway.model.events import EventPayload
 from gateway.model.redaction import Redactor
-from gateway.observe.tasks import Tasks
-from gateway.services.answers import Answers
-from gateway.services.deadlines import Sweeper
-from gateway.services.feeds import Feeds
-from gateway.services.offers import Offers
-from gateway.services.sessions import Agent as SessionAgent
-from gateway.services.sessions import Conversations
-from gateway.web.health import health_routes
 from gateway.web.protocol import HttpProtocol
-from gateway.web.rates import Rates
-from gateway.web.replies import on_http_exception
 
+_numbers = count(1)
 KEY = "trk-test-key-of-the-backend"
 NARROW_KEY = "trk-test-key-of-support-only"
 SUPPORT_ORIGIN = "https://app.example"
@@ -65,80 +41,28 @@ def settings_for(limits: Limits | None = None, agents: Sequence[Agent] = (SUPPOR
         ApiKey(label="backend", key=Secret(KEY)),
         ApiKey(label="narrow", key=Secret(NARROW_KEY), agents=("support",)),
     )
-    return Settings(server=Server(), auth=Auth(api_keys=keys), limits=limits or Limits(), agents=tuple(agents))
+    return Settings(
+        server=Server(roles=("edge",)), auth=Auth(api_keys=keys), limits=limits or Limits(), agents=tuple(agents)
+    )
 
 
 class Node:
-    """One node. ``http`` is a client of it with the backend's key."""
+    """One node. A test plays the owner of its sessions."""
 
-    def __init__(self, topology: Topology, store: Store, settings: Settings, options: Mapping[str, Any]) -> None:
-        self.settings = settings
-        self.topology = topology
-        self.store = store
-        self.tasks = Tasks()
-        self.is_draining = False
-        self.problems: list[str] = []
-        self.sessions = Sessions(store)
-        self.calls = Calls(store)
-        self.log = Log(store)
-        self.feeds = Feeds(store, self.tasks)
-        self.nodes = Nodes(store, "incarnation-of-a-test")
-        redactor = Redactor(())
-        agents = {agent.id: agent for agent in settings.agents}
-        known = [
-            KnownKey(
-                ApiKeyHolder(key.label, key.label, frozenset(a.id for a in settings.agents if a.name in key.agents))
-                if key.agents
-                else ApiKeyHolder(key.label, key.label, None),
-                digest(key.key.reveal()),
-            )
-            for key in settings.auth.api_keys
-        ]
-        self.authenticator = Authenticator(known, self.sessions, self.now_ms)
-        self.session_agents = SessionAgents(self.sessions)
-        self.owner = Owner("a-node", "incarnation-of-a-test", 0)
-        self.sweeper = Sweeper(store, self.nodes)
-        bounds = settings.limits
-        self.services = HttpServices(
-            settings=settings,
-            agents=agents,
-            authenticator=self.authenticator,
-            session_agents=self.session_agents,
-            conversations=Conversations(
-                self.sessions,
-                self.feeds,
-                self.nodes,
-                redactor,
-                agents={a.id: SessionAgent(a.id, a.name, a.storage == "shared") for a in settings.agents},
-                own=self.owner,
-            ),
-            sessions=self.sessions,
-            offers=Offers(Clients(store), redactor),
-            answers=Answers(self.calls, redactor),
-            calls=self.calls,
-            log=self.log,
-            feeds=self.feeds,
-            streams=Streams(bounds.max_streams),
-            tasks=self.tasks,
-            rates=Rates(bounds.requests_per_second, bounds.request_burst, "requests"),
-            failures=Rates(bounds.auth_failures_per_minute / 60, bounds.auth_failures_per_minute, "auth"),
-            now_ms=self.now_ms,
-            draining=lambda: self.is_draining,
-            **options,
-        )
-        self.app = Starlette(
-            routes=[*routes(self.services), *health_routes(lambda: self.problems, with_metrics=True)],
-            exception_handlers={HTTPException: on_http_exception},
-        )
-        self.app.router.redirect_slashes = False
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.services = gateway.http
+        self.topology = gateway.topology
+        self.store = gateway.store
+        self.tasks = gateway.tasks
+        self.sessions = gateway.sessions
+        self.calls = gateway.calls
+        self.log = gateway.log
+        self.feeds = gateway.feeds
         self._outboxes: dict[tuple[str, int], Outbox] = {}
         self.lost: list[Exception] = []
         self.url = ""
         self.port = 0
-
-    def now_ms(self) -> int:
-        """The bus clock."""
-        return self.store.now_ms(self.store.keys.tags[0])
 
     def client(self, credential: str | None = KEY, **headers: str) -> httpx.AsyncClient:
         """A client with a credential."""
@@ -220,35 +144,28 @@ class Node:
 
 @asynccontextmanager
 async def http_node(
-    url: str, settings: Settings | None = None, *, bounds: Bounds | None = None, **options: Any
+    url: str, settings: Settings | None = None, *, demo_agent: str = "", **timing: float
 ) -> AsyncGenerator[Node]:
-    """A node that serves on a loopback port."""
-    keys = Keys("tr")
-    scripts = Scripts(bounds or Bounds())
-    topology = connect(url, scripts.all())
-    async with topology:
-        node = Node(topology, Store(topology, keys, scripts), settings or settings_for(), options)
-
-        def credentials_changed(message: bytes) -> None:
-            if message[:1] == b"T":
-                session_id = message[1:37].decode()
-                node.authenticator.forget(session_id)
-                node.session_agents.forget(session_id)
-
-        for confirmed in [topology.subscribe(keys.all_nodes(tag), credentials_changed) for tag in keys.tags]:
-            await confirmed
-
-        def gap() -> None:
-            node.authenticator.forget_all()
-            node.tasks.spawn("catch.up", node.feeds.catch_up())
-
-        topology.on_gap(gap)
+    """A node that serves on a loopback port. ``timing``: fields of ``HttpServices`` that are too long for a test."""
+    number = next(_numbers)
+    gateway = Gateway(
+        settings or settings_for(),
+        node_name=f"edge-{number}",
+        redis_url=url,
+        redactor=Redactor(()),
+        demo_agent=demo_agent,
+    )
+    for name, value in timing.items():
+        object.__setattr__(gateway.http, name, value)
+    try:
+        await gateway.start()
+        node = Node(gateway)
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             node.port = listening.getsockname()[1]
             node.url = f"http://127.0.0.1:{node.port}"
             config = uvicorn.Config(
-                node.app,
+                gateway.asgi,
                 http=HttpProtocol,
                 lifespan="off",
                 log_config=None,
@@ -262,8 +179,8 @@ async def http_node(
             try:
                 yield node
             finally:
-                node.services.streams.drain()
+                await gateway.drain()
                 server.should_exit = True
-                with contextlib.suppress(asyncio.CancelledError):
-                    await serving
-                await node.tasks.aclose()
+                await asyncio.wait([serving])
+    finally:
+        await gateway.close()

@@ -90,7 +90,7 @@ async def test_cors_stands_on_every_status(node: Node, talk: Talk) -> None:
         (413, await talk.page.post(f"{talk.path}/clients", content=big, headers={**origin, **json_type})),
         (415, await talk.page.post(f"{talk.path}/clients", content=b"{}", headers=origin)),
     ]
-    node.is_draining = True
+    node.gateway.draining = True
     asked.append(
         (503, await talk.page.post(f"{talk.path}/events", json={"type": "input", "text": "x"}, headers=origin))
     )
@@ -156,7 +156,9 @@ async def test_our_own_pages_reach_the_demo_agents_sessions_only(redis_url: str)
 async def test_our_own_origin_is_the_public_url(redis_url: str) -> None:
     from msgspec.structs import replace
 
-    settings = replace(settings_for(), server=Server(public_url="https://tools.example"))
+    settings = replace(
+        settings_for(), server=Server(roles=("edge",), public_url="https://tools.example", allowed_hosts=("127.0.0.1",))
+    )
     async with http_node(redis_url, settings, demo_agent="support") as node, node.client() as key:
         demo = await new_session(key)
         for origin, status in (("https://tools.example", 200), (node.url, 403)):

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.bus.scripts import Bounds
 from gateway.config.settings import Limits
 from gateway.model import events
 from gateway.model.clean import LogJson
@@ -159,7 +158,7 @@ async def test_a_drain_ends_streams_with_a_retry(node: Node, talk: Talk) -> None
     async with open_stream(node.port, f"{talk.path}/events/stream", talk.token) as stream:
         await stream.frame()
         await stream.frame()
-        node.is_draining = True
+        node.gateway.draining = True
         node.services.streams.drain()
         frames = await stream.ended(2.0)
         assert frames[-1].retry is not None
@@ -182,7 +181,7 @@ async def test_places_are_bounded_and_given_back(redis_url: str) -> None:
         await eventually(lambda: len(node.services.streams) == 0)
         for _ in range(5):  # gone before the first byte was read
             _, writer = await asyncio.open_connection("127.0.0.1", node.port)
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
             await writer.drain()
             writer.transport.abort()
         await eventually(lambda: len(node.services.streams) == 0)
@@ -235,7 +234,7 @@ async def test_control_characters_break_no_frame(node: Node, talk: Talk) -> None
 
 
 async def test_what_is_trimmed_is_said(redis_url: str) -> None:
-    async with http_node(redis_url, bounds=Bounds(log_events=1000)) as node, node.client() as key:
+    async with http_node(redis_url, settings_for(Limits(log_events=1000))) as node, node.client() as key:
         made = await new_session(key)
         path = f"/v1/sessions/{made['id']}/events"
         for batch in range(8):
