@@ -151,6 +151,7 @@ class Child:
         self._on_event = on_event
         self._reaper = reaper
         self._bounds = bounds
+        self._tasks = Tasks(limit=2)  # its own: they must outlive whatever else is being ended
         self._waiting: dict[str, asyncio.Future[Result]] = {}
         self._cause: Cause = "exited"
         self._exited: asyncio.Future[Exited] = self._loop.create_future()
@@ -303,11 +304,10 @@ class Child:
         self._stop("exited", self._bounds.stop_s)
 
     def _stop(self, cause: Cause, grace: float) -> None:
-        if self._cause == "exited":
+        if self._cause == "exited" and self._stopping is None:
             self._cause = cause
         if self._stopping is None and not self._dead:
-            self._stopping = Tasks().spawn("child.stop", self._descend(grace))
-            self._stopping.add_done_callback(_consume)
+            self._stopping = self._tasks.spawn("child.stop", self._descend(grace))
 
     async def _descend(self, grace: float) -> None:
         if grace > 0:
@@ -351,11 +351,14 @@ class Child:
             close_all((self._exit_descriptor,))
             self._exit_descriptor = -1
         if self._burying is None:
-            self._burying = Tasks().spawn("child.bury", self._bury())
+            self._burying = self._tasks.spawn("child.bury", self._bury())
 
     async def _bury(self) -> None:
         """Its session first, while the zombie still holds the number; then the reaping; then its last words."""
-        left = await self._loop.run_in_executor(None, kill_session, self.pid, self._start)
+        try:
+            left = await self._loop.run_in_executor(None, kill_session, self.pid, self._start)
+        except RuntimeError:  # the loop is closing and has no threads any more
+            left = kill_session(self.pid, self._start)
         self._dead = True
         status = self._process.wait()
         self._reaper.unregister(self.pid)
@@ -369,9 +372,3 @@ class Child:
         exited = Exited(None if status < 0 else status, -status if status < 0 else None, self._cause, left)
         self._exited.set_result(exited)
         self._tell(exited)
-
-
-def _consume(task: asyncio.Task[None]) -> None:
-    """A stuck child is told to whoever waits in ``stop``; if nobody does, the task itself is no fault of the loop."""
-    if not task.cancelled():
-        task.exception()

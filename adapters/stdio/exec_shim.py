@@ -5,50 +5,54 @@ Why a program and no ``preexec_fn``: that one runs Python in a fork of a process
 costs the copy of a large node's page tables on the event loop. This one is started by vfork and costs its own start
 (some 15 ms), off the loop.
 
-Arguments: the parent's pid, a descriptor to report on, JSON of ``{"limits": {NAME: [soft, hard]}, "drop": [names of
-the environment]}``, then the command. On success the descriptor closes by exec; else it gets ``errno STEP``.
+Arguments: the parent's pid; a descriptor to report on; bounds as ``RLIMIT_NAME=N`` with commas between; names to take
+out of the environment, with commas between; then the command. On success the descriptor closes by exec, else it gets
+``ERRNO STEP``.
 """
 
+# ``json``, ``signal`` and ``typing``, with what they import, would more than double the time that a start takes.
 import ctypes
-import json
 import os
 import resource
-import signal
 import sys
-from typing import Final
 
-PR_SET_PDEATHSIG: Final = 1
+PR_SET_PDEATHSIG = 1
+SIG_DFL = 0
+SIGINT = 2
+SIGKILL = 9
+SIGPIPE = 13
+SIGXFSZ = 25
+
+
+def _bound(name: str, value: int) -> None:
+    number = getattr(resource, name)
+    _, ceiling = resource.getrlimit(number)
+    if ceiling != resource.RLIM_INFINITY:
+        value = min(value, ceiling)  # no process may raise its own
+    resource.setrlimit(number, (value, value))
 
 
 def _main() -> int:
-    parent, report = int(sys.argv[1]), int(sys.argv[2])
-    os.set_inheritable(report, False)
+    parent, report, bounds, drop, *command = sys.argv[1:]
+    os.set_inheritable(int(report), False)
     step = "limits"
     try:
-        orders = json.loads(sys.argv[3])
-        for name, (soft, hard) in orders["limits"].items():
-            number = getattr(resource, name)
-            _, ceiling = resource.getrlimit(number)
-            if ceiling != resource.RLIM_INFINITY:
-                hard = ceiling if hard < 0 else min(hard, ceiling)  # noqa: PLW2901 -- no process may raise its own
-                soft = hard if soft < 0 else min(soft, hard)  # noqa: PLW2901
-            resource.setrlimit(number, (soft, hard))
-        step = "pdeathsig"
+        for name, _, value in (bound.partition("=") for bound in bounds.split(",") if bound):
+            _bound(name, int(value))
+        libc = ctypes.CDLL(None)
         if sys.platform == "linux":
-            libc = ctypes.CDLL(None, use_errno=True)
-            if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0):
-                raise OSError(ctypes.get_errno(), "prctl")  # noqa: TRY301
-            if os.getppid() != parent:  # it died before it could be heard
+            libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+            if os.getppid() != int(parent):  # it died before it could be heard
                 return 1
         # What the interpreter has changed for itself.
-        for name in orders["drop"]:
+        for number in (SIGINT, SIGPIPE, SIGXFSZ):
+            libc.signal(number, SIG_DFL)
+        for name in drop.split(","):
             os.environ.pop(name, None)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
         step = "exec"
-        os.execvp(sys.argv[4], sys.argv[4:])  # noqa: S606 -- an argument list, no shell
+        os.execvp(command[0], command)  # noqa: S606 -- an argument list, no shell
     except OSError as error:
-        os.write(report, f"{error.errno} {step}".encode())
+        os.write(int(report), f"{error.errno} {step}".encode())
     return 127
 
 

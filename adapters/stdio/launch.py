@@ -7,7 +7,6 @@ environment is an allow-list; nothing but the three pipes is inherited.
 
 import asyncio
 import errno
-import json
 import os
 import shutil
 import subprocess
@@ -51,8 +50,8 @@ class ProcessLimits:
     file_bytes: int | None = None  # of one file
     cpu_s: int | None = None
 
-    def as_orders(self) -> dict[str, tuple[int, int]]:
-        """By the names of ``resource``."""
+    def as_orders(self) -> str:
+        """As the program between fork and exec reads them."""
         named = {
             "RLIMIT_NOFILE": self.open_files,
             "RLIMIT_CORE": self.core_bytes,
@@ -60,7 +59,7 @@ class ProcessLimits:
             "RLIMIT_FSIZE": self.file_bytes,
             "RLIMIT_CPU": self.cpu_s,
         }
-        return {name: (value, value) for name, value in named.items() if value is not None}
+        return ",".join(f"{name}={value}" for name, value in named.items() if value is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +111,11 @@ async def launch(spec: LaunchSpec, *, timeout: float = SPAWN_S) -> Launched:
             read_end, write_end = os.pipe()
             ours.append(read_end if reads else write_end)
             theirs.append(write_end if reads else read_end)
-        orders = {"limits": spec.limits.as_orders(), "drop": [name for name in ("LC_CTYPE",) if name not in env]}
+        # The interpreter may set LC_CTYPE for itself.
+        orders = (str(os.getpid()), str(theirs[3]), spec.limits.as_orders(), "" if "LC_CTYPE" in env else "LC_CTYPE")
         shim = (sys.executable, "-I", "-S", str(_SHIM))
         process = subprocess.Popen(  # noqa: ASYNC220, S603 -- returns at the shim's exec, 1 ms; a list, no shell
-            [*shim, str(os.getpid()), str(theirs[3]), json.dumps(orders), *spec.command],
+            [*shim, *orders, *spec.command],
             stdin=theirs[0],
             stdout=theirs[1],
             stderr=theirs[2],

@@ -17,6 +17,7 @@ STALL_S: Final = 2.0  # the child gives its own reader as long
 TAIL_BYTES: Final = 4 * 1024
 _TAIL_KEPT_BYTES: Final = 3 * TAIL_BYTES  # so that a secret cut in two at the front is not what is shown
 _READ_BYTES: Final = 64 * 1024
+_LAST_READS: Final = 16  # a pipe may have been made larger by the child
 
 
 class PipeClosedError(Exception):
@@ -161,13 +162,14 @@ class ErrorPipe:
             end = kept.find(b"\n", 0, TAIL_BYTES)
             kept = kept[end + 1 if end >= 0 else TAIL_BYTES :]
         text = clean(kept.decode("utf-8", "replace"))
-        cut = text.encode("utf-8", "replace")[-TAIL_BYTES:].decode("utf-8", "ignore")
-        return DiagnosticText(cut)
+        # Cut after the redaction, so that no cut goes through a secret; and cleaned again, which changes nothing.
+        return clean(text.encode("utf-8", "replace")[-TAIL_BYTES:].decode("utf-8", "ignore"))
 
     def close(self) -> None:
-        """Read what is there and close."""
-        while self._descriptor >= 0 and self._read():
-            pass
+        """Read what a pipe can hold, and close."""
+        for _ in range(_LAST_READS):
+            if self._descriptor < 0 or not self._read():
+                break
         if self._descriptor >= 0:
             self._end()
 

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from msgspec import UNSET, Struct
 
+from adapters.stdio.calls import Calls
 from adapters.stdio.events import (
     EndOfOutput,
     InFlight,
@@ -37,7 +38,6 @@ from adapters.stdio.lines import LineSplitter, OverlongLine
 from adapters.stdio.reading import FrameError, NoiseKind, read_event, read_line, read_result
 from adapters.stdio.requests import (
     AnswerApproval,
-    CallClosedError,
     CancelTurn,
     Empty,
     Initialize,
@@ -77,9 +77,6 @@ CAPABILITIES: Final = (
 )
 """What a session is built on; ``client.tools`` and ``tool.cards`` are asked for beside them."""
 
-CLOSED_CALLS_KEPT: Final = 2 * CHILD_REQUEST_IDS
-"""Ids of ended calls that are remembered, so that one that comes again is seen."""
-
 _PROMISED: Final[Mapping[str, int]] = {
     "frame_bytes": CHILD_INPUT_FRAME_BYTES,
     "json_depth": CHILD_JSON_DEPTH,
@@ -100,9 +97,7 @@ class ChildProtocol:
         self._seq = 0
         self._instance_id: str | None = None
         self._in_flight: dict[str, InFlight] = {}
-        self._open: dict[str, ToolCall] = {}
-        self._answered: dict[str, ToolCall] = {}  # by us; the broker has not said yet whether it took it
-        self._closed: dict[str, None] = {}
+        self._calls = Calls()
         self._asked: tuple[tuple[str, ...], tuple[str, ...] | None] = ((), None)
         self._capabilities: frozenset[str] = frozenset()
         self._tools: frozenset[str] = frozenset()
@@ -132,7 +127,7 @@ class ChildProtocol:
     @property
     def open_calls(self) -> Mapping[str, ToolCall]:
         """Calls that wait for an answer, by ``call_id``. A view that moves on."""
-        return MappingProxyType(self._open)
+        return self._calls.open
 
     @property
     def active_run(self) -> str | None:
@@ -180,7 +175,7 @@ class ChildProtocol:
         self._ended = True
         rest = self._lines.finish()
         torn = rest.size if isinstance(rest, OverlongLine) else len(rest or b"")
-        return [EndOfOutput(torn, self.in_flight, (*self._open.values(), *self._answered.values()))]
+        return [EndOfOutput(torn, self.in_flight, self._calls.unsettled)]
 
     def _overlong(self, line: OverlongLine, events: list[ProtocolEvent]) -> None:
         if line.marked:
@@ -202,7 +197,7 @@ class ChildProtocol:
             raise FrameError("instance_changed")
         self._seq = envelope.seq
         if isinstance(envelope.event, str):
-            events.append(self._event(envelope.event, read_event(envelope.event, bytes(envelope.data))))
+            events.append(self._event(envelope.event, read_event(envelope.event, bytes(envelope.data), reading.text)))
         else:
             events.append(self._response(envelope))
 
@@ -223,7 +218,8 @@ class ChildProtocol:
         if request is None:
             raise FrameError("unknown_response", "no request in flight has this id")
         if code is not None:
-            self._refused(request, code)
+            if request.call_id is not None:
+                self._calls.refused(request.call_id, code)
             return Response(request, None, code)
         result = read_result(request.method, bytes(envelope.result))
         match result:
@@ -233,7 +229,7 @@ class ChildProtocol:
                 self._run = result.run_id
             case _:
                 if request.call_id is not None:
-                    self._close(request.call_id)
+                    self._calls.close(request.call_id)
         return Response(request, result, None)
 
     def _suspects(self, code: str) -> tuple[InFlight, ...]:
@@ -244,16 +240,6 @@ class ChildProtocol:
             largest = max(request.size for request in suspects)
             return tuple(request for request in suspects if request.size == largest)
         return suspects
-
-    def _refused(self, request: InFlight, code: str) -> None:
-        """A refused result leaves its call open, unless the broker says that it is over (stdio protocol, Client
-        tools)."""
-        if request.call_id is None:
-            return
-        if code == "stale_client_tool_call":
-            self._close(request.call_id)
-        elif call := self._answered.pop(request.call_id, None):
-            self._open[call.call_id] = call
 
     def _initialized(self, result: Initialized) -> None:
         required, tools = self._asked
@@ -284,12 +270,13 @@ class ChildProtocol:
             case ToolCall():
                 self._call(event)
             case ToolCancel():
-                if not self._cancel(event):
+                if not self._calls.cancelled(event):
                     return LateEvent(name)
             case ToolCard() if TOOL_CARDS not in self._capabilities:
                 raise FrameError("not_negotiated", name)
             case RunFinished():
-                self._finished()
+                self._calls.close_all()
+                self._last_run, self._run = self._run, None
             case _:
                 pass
         return event
@@ -299,33 +286,7 @@ class ChildProtocol:
             raise FrameError("not_negotiated", "client.tool.call")
         if call.name not in self._tools:
             raise FrameError("unknown_tool", "a call of a tool that was not registered")
-        if call.call_id in self._open or call.call_id in self._answered or call.call_id in self._closed:
-            raise FrameError("call_id_reused")
-        if len(self._open) >= CHILD_PENDING_CALLS:
-            raise FrameError("too_many_calls", f"more than {CHILD_PENDING_CALLS} open")
-        self._open[call.call_id] = call
-
-    def _cancel(self, cancel: ToolCancel) -> bool:
-        call = self._open.get(cancel.call_id) or self._answered.get(cancel.call_id)
-        if call is None:
-            return False
-        identity = (call.session_id, call.task_id, call.subagent_id)
-        if identity != (cancel.session_id, cancel.task_id, cancel.subagent_id):
-            raise FrameError("identity_mismatch", "a cancel of another identity than its call")
-        self._close(cancel.call_id)
-        return True
-
-    def _finished(self) -> None:
-        for call_id in [*self._open, *self._answered]:
-            self._close(call_id)
-        self._last_run, self._run = self._run, None
-
-    def _close(self, call_id: str) -> None:
-        self._open.pop(call_id, None)
-        self._answered.pop(call_id, None)
-        self._closed[call_id] = None
-        if len(self._closed) > CLOSED_CALLS_KEPT:
-            del self._closed[next(iter(self._closed))]
+        self._calls.asked(call)
 
     # Requests out. Each raises RequestsSpentError, and TooLargeError or UnfitError before an id is spent.
 
@@ -388,25 +349,19 @@ class ChildProtocol:
         ``structured`` of None is left out (JSON's null is ``b"null"``). If the child refuses the answer
         (``invalid_params``) the call is open again.
         """
-        call = self._waiting(call_id)
+        call = self._calls.waiting(call_id)
         params = answer_call(self._named(), call, status, text, structured)
         request = self._make("client.tool.result", params, call_id=call_id)
-        self._answered[call_id] = self._open.pop(call_id)
+        self._calls.answered(call_id)
         return request
 
     def result_room(self, call_id: str, structured: ModelJson | None = None) -> ResultRoom:
         """What an answer's text may have, beside ``structured``. Raises CallClosedError, TooLargeError, UnfitError."""
-        return result_room(self._named(), self._waiting(call_id), structured, len(f"r{self._requests}"))
+        return result_room(self._named(), self._calls.waiting(call_id), structured, len(f"r{self._requests}"))
 
     def _named(self) -> str:
         assert self._instance_id is not None, "a call came, so the child has named itself"
         return self._instance_id
-
-    def _waiting(self, call_id: str) -> ToolCall:
-        call = self._open.get(call_id)
-        if call is None:
-            raise CallClosedError("the call is not open")
-        return call
 
     def _make(self, method: Method, params: Struct, *, call_id: str | None = None, reserve: int = 1) -> Request:
         if self.requests_left <= reserve:

@@ -9,7 +9,7 @@ Three verdicts (stdio protocol, Framing; bridge 9):
 
 import functools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -75,10 +75,11 @@ class FrameError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One line, read: its ``envelope`` if it is a frame, and what noise stood on it."""
+    """One line, read: its ``envelope`` and ``text`` if it is a frame, and what noise stood on it."""
 
     envelope: Envelope | None
     noise: tuple[NoiseKind, ...] = ()
+    text: bytes = b""
 
 
 _BOM: Final = b"\xef\xbb\xbf"
@@ -86,7 +87,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _ANSI: Final = re.compile(rb"(?:\x1b\[[0-?]*+[ -/]*+[@-~]|\x1b\][^\x07\x1b]*+(?:\x07|\x1b\\))++")
 _ANSI_AT_END: Final = re.compile(rb"\x1b\[[0-9;]*+[A-Za-z][\s]*+\Z")
 _ENVELOPE: Final = msgspec.json.Decoder(Envelope)
-_ENVELOPE_MEMBERS: Final = 7  # of an event; a response has as many
+_EVENT_MEMBERS: Final = 7  # of an event's envelope
 _CARD: Final = msgspec.json.Decoder(CardHead)
 _BLANK: Final = Reading(None, ("blank",))
 _NOT_JSON: Final = Reading(None, ("not_json",))
@@ -105,8 +106,8 @@ def read_line(line: bytes) -> Reading:
         return Reading(None, (*noise, "not_json")) if noise else _NOT_JSON
     if PROTOCOL_MARKER not in text:
         found = _other_object(text)
-        return Reading(None, (*noise, *found.noise)) if noise else found
-    return Reading(_envelope(text), tuple(noise))
+        return replace(found, noise=(*noise, *found.noise)) if noise else found
+    return Reading(_envelope(text), tuple(noise), text)
 
 
 def _bare(line: bytes, noise: list[NoiseKind]) -> bytes:
@@ -136,7 +137,7 @@ def _other_object(text: bytes) -> Reading:
     if UNSET in (claim.protocol, claim.version, claim.type):
         return _NOT_A_FRAME
     if claim.protocol == PROTOCOL:  # spelled with escapes: still a frame
-        return Reading(_envelope(text))
+        return Reading(_envelope(text), (), text)
     raise FrameError("protocol_mismatch", "another protocol")
 
 
@@ -162,7 +163,7 @@ def _envelope(text: bytes) -> Envelope:
         raise FrameError("protocol_mismatch", "another protocol or version")
     match envelope.type:
         case "event":
-            _check_event(envelope, text)
+            _check_event(envelope)
         case "response":
             _check_response(envelope, text)
         case _:
@@ -170,13 +171,11 @@ def _envelope(text: bytes) -> Envelope:
     return envelope
 
 
-def _check_event(envelope: Envelope, text: bytes) -> None:
+def _check_event(envelope: Envelope) -> None:
     if envelope.event is UNSET or not bytes(envelope.data):
         raise FrameError("missing_field", "event, data")
     if envelope.id is not UNSET or envelope.error is not UNSET or bytes(envelope.result):
         raise FrameError("unknown_field", "an event with a response's fields")
-    if members(text) != _ENVELOPE_MEMBERS + members(bytes(envelope.data)):
-        raise FrameError("duplicate_field", "in the envelope")
 
 
 def _check_response(envelope: Envelope, text: bytes) -> None:
@@ -202,8 +201,8 @@ def _result_decoder(result: type[Result]) -> msgspec.json.Decoder[Result]:
     return msgspec.json.Decoder(result)
 
 
-def read_event(name: str, data: bytes) -> RunEvent:
-    """The data of the event ``name``. Raises FrameError."""
+def read_event(name: str, data: bytes, text: bytes) -> RunEvent:
+    """The ``data`` of the event ``name``, of a frame that is ``text``. Raises FrameError."""
     kind = RUN_EVENTS.get(name)
     if kind is None:
         raise FrameError("unknown_event")
@@ -211,8 +210,9 @@ def read_event(name: str, data: bytes) -> RunEvent:
         event = _event_decoder(kind).decode(data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _violation(error) from None
-    # An event with just its own fields cannot have one twice; only others are worth a look at each name.
-    if members(data) != len(kind.__struct_fields__) and repeats_a_name(data):
+    # All its fields are required: a frame with as many members as fields has none twice. Only others, and they are
+    # few, are worth a look at each name.
+    if members(text) != _EVENT_MEMBERS + len(kind.__struct_fields__) and repeats_a_name(text):
         raise FrameError("duplicate_field", f"in {name}")
     match event:
         case ToolCall() if bytes(event.arguments)[:1] != b"{":

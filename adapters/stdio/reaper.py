@@ -46,7 +46,8 @@ class Reaper:
     def unregister(self, pid: int) -> None:
         """``pid`` has been reaped, and its session is empty."""
         if self._sessions.pop(pid, None) is not None and self._process is not None:
-            self._tell(f"- {pid}\n")
+            with contextlib.suppress(OSError):  # no reaper can be started now; the next one is told the list of then
+                self._tell(f"- {pid}\n")
 
     def close(self) -> None:
         """Let the reaper end; whatever is still registered is killed by it."""
@@ -69,7 +70,8 @@ class Reaper:
                 if self._write(self._process, line):
                     return
         if self._process is not None:
-            self._abandon(self._process)
+            process, self._process = self._process, None
+            self._abandon(process)
         self._process = self._start()
         if not self._write(self._process, "".join(f"+ {pid} {start}\n" for pid, start in self._sessions.items())):
             raise OSError("the reaper takes no list")

@@ -221,10 +221,28 @@ def answer_call(
     instance_id: str, call: ToolCall, status: Literal["success", "error"], text: ModelText, structured: ModelJson | None
 ) -> AnswerCall:
     """``structured`` of None is left out; JSON's null is ``b"null"``. Raises TooLargeError, UnfitError."""
-    compact = None if structured is None else compact_json(structured)
-    size = utf8_bytes(text) + (0 if compact is None else len(compact))
+    compact = b"" if structured is None else compact_json(structured)
+    size = utf8_bytes(text) + len(compact)
     if size > CHILD_RESULT_BYTES:
         raise TooLargeError("result_bytes", size, CHILD_RESULT_BYTES)
+    return _answer(instance_id, call, status, text, compact)
+
+
+def result_room(instance_id: str, call: ToolCall, structured: ModelJson | None, id_bytes: int) -> ResultRoom:
+    """The room for the text of an answer whose request id has at most ``id_bytes`` bytes. Raises TooLargeError,
+    UnfitError."""
+    compact = b"" if structured is None else compact_json(structured)
+    if len(compact) > CHILD_RESULT_BYTES:
+        raise TooLargeError("result_bytes", len(compact), CHILD_RESULT_BYTES)
+    # The longer of the two statuses is taken.
+    empty = _answer(instance_id, call, "success", "", compact)
+    taken = len(encode_request("r" * id_bytes, "client.tool.result", empty)) - 1
+    return ResultRoom(CHILD_RESULT_BYTES - len(compact), CHILD_INPUT_FRAME_BYTES - taken)
+
+
+def _answer(
+    instance_id: str, call: ToolCall, status: Literal["success", "error"], text: str, structured: bytes
+) -> AnswerCall:
     return AnswerCall(
         instance_id,
         call.session_id,
@@ -234,18 +252,8 @@ def answer_call(
         call.subagent_id,
         status,
         text,
-        UNSET if compact is None else Raw(compact),
+        Raw(structured) if structured else UNSET,
     )
-
-
-def result_room(instance_id: str, call: ToolCall, structured: ModelJson | None, id_bytes: int) -> ResultRoom:
-    """The room for the text of an answer whose request id has at most ``id_bytes`` bytes. Raises TooLargeError,
-    UnfitError."""
-    compact = None if structured is None else compact_json(structured)
-    # The longer of the two statuses is taken.
-    empty = answer_call(instance_id, call, "success", ModelText(""), structured)
-    taken = len(encode_request("r" * id_bytes, "client.tool.result", empty)) - 1
-    return ResultRoom(CHILD_RESULT_BYTES - (0 if compact is None else len(compact)), CHILD_INPUT_FRAME_BYTES - taken)
 
 
 def compact_json(value: bytes) -> bytes:

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from adapters.stdio.calls import RunCalls
 from adapters.stdio.child import ChildError, ChildEvent, ChildRefusedError, Exited, Stalled
 from adapters.stdio.context import SessionContext
 from adapters.stdio.deltas import Deltas
@@ -34,6 +33,7 @@ from adapters.stdio.frames import (
 from adapters.stdio.generation import Generation
 from adapters.stdio.messages import ClosedMessage, MessagesError, RunMessages
 from adapters.stdio.requests import RequestError
+from adapters.stdio.run_calls import RunCalls
 from gateway.bus.sessions import NO_KEY, QueuedRun
 from gateway.model import events
 from gateway.model.clean import LogJson, LogText

@@ -5,7 +5,6 @@ It decides who owns a session where nobody does; how its owner runs it is the ow
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 from uuid import UUID, uuid4, uuid5
 

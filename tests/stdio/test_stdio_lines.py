@@ -2,7 +2,7 @@
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.stdio.lines import LineSplitter, OverlongLine
@@ -28,11 +28,13 @@ CHUNK = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(CHUNK, max_size=12).map(b"".join), st.lists(st.integers(0, 2000), max_size=20))
 def test_any_split_of_the_bytes_gives_the_same_lines(data: bytes, cuts: list[int]):
     assert lines_of(split_up(data, cuts)) == lines_of([data])
 
 
+@settings(deadline=None)
 @given(st.lists(CHUNK, max_size=12).map(b"".join))
 def test_lines_are_what_lies_between_lfs_and_long_ones_leave_their_size(data: bytes):
     lines, rest = lines_of([data])

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.stdio.protocol import CAPABILITIES, ChildProtocol
@@ -108,6 +108,7 @@ def test_a_lone_surrogate_is_not_written(machine: ChildProtocol):
         result(machine, "a\ud800b")
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200), st.integers(0, 3))
 def test_what_fits_the_room_is_written(text: str, times: int):
     machine, child = ChildProtocol(), FrameWriter()
@@ -125,6 +126,7 @@ def test_what_fits_the_room_is_written(text: str, times: int):
         assert refused(machine, text, b'{"a":1}').bound == "result_bytes"
 
 
+@settings(deadline=None)
 @given(
     st.recursive(st.none() | st.integers() | st.text(max_size=6), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
 )

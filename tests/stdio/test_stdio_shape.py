@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.stdio.shape import deeper_than, members, repeats_a_name
@@ -35,6 +35,7 @@ def count_members(value: object) -> int:
             return 0
 
 
+@settings(deadline=None)
 @given(JSON, st.integers(0, 6), st.booleans())
 def test_depth_and_members_are_those_of_the_value(value: object, limit: int, ascii_only: bool):
     text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
