@@ -24,6 +24,7 @@ from gateway.model.clean import DispatchJson, LogJson, LogText
 from gateway.model.events import EventPayload
 from gateway.model.redaction import Redactor
 from gateway.web.protocol import HttpProtocol
+from tests.doubles import described
 
 _numbers = count(1)
 KEY = "trk-test-key-of-the-backend"
@@ -69,7 +70,9 @@ class Node:
         if credential is not None:
             headers["Authorization"] = f"Bearer {credential}"
         # No TLS here, and loading certificates takes longer than most tests.
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=15, verify=False)
+        return httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=15, verify=False, event_hooks={"response": [described.check]}
+        )
 
     # --- playing the owner (one node of a test does, as a session has one)
 
@@ -91,7 +94,6 @@ class Node:
         self.sessions.start_run(outbox, begun.set_result)
         run = await begun
         assert run is not None
-        await self.write(session_id, [events.run_started(run.run_id)])
         return run.run_id
 
     async def end_run(self, session_id: str, run_id: str) -> None:

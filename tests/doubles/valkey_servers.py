@@ -31,7 +31,7 @@ async def ask(port: int, *args: bytes | str | int) -> object:
         wire.abort(Kind.CLOSED)
 
 
-async def until(condition, bound: float = 10.0, what: str = "the condition"):  # noqa: ANN001
+async def until(condition, bound: float = 10.0, what: str = "the condition"):
     """Waits until ``condition`` (plain or async) is true; errors of a server that is not there yet count as false."""
     async with asyncio.timeout(bound):
         while True:
