@@ -9,7 +9,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
-from frames import Refused, compact, fields, is_text
+from frames import Refused, anything, compact, fields, is_text
 from output import Output
 from redact import tool_result
 from registry import LIMITS, Tool
@@ -18,7 +18,7 @@ IDENTITY = ("session_id", "run_id", "call_id", "task_id", "subagent_id")
 DELEGATE_ID_BYTES = 1_024
 
 
-class CallFailed(Exception):  # noqa: N818 - its text is what the model is shown
+class CallFailed(Exception):
     """A call that did not get an answer: ``client_tool_timeout``, ``client_tool_busy`` and so on."""
 
 
@@ -48,7 +48,7 @@ def _delegate_id(value: Any) -> bool:
 
 
 def _status(value: Any) -> bool:
-    return value in ("success", "error") and isinstance(value, str)
+    return value in ("success", "error")
 
 
 RESULT_FIELDS = {
@@ -81,8 +81,8 @@ class Broker:
             if len(self.open_calls) >= LIMITS["pending_calls"]:
                 raise CallFailed("client_tool_busy")
             deadline = time.monotonic() + tool.timeout_ms / 1000  # before it is published, and never again
-            identity = {**scope, "call_id": call_id or str(uuid.uuid4())}
-            data = {**identity, "name": name, "arguments": arguments, "timeout_ms": tool.timeout_ms}
+            identity: dict[str, Any] = {**scope, "call_id": call_id or str(uuid.uuid4())}
+            data: dict[str, Any] = {**identity, "name": name, "arguments": arguments, "timeout_ms": tool.timeout_ms}
             call = Call(data, deadline)
             self.open_calls[data["call_id"]] = call
         try:
@@ -123,7 +123,7 @@ class Broker:
 
     def settle(self, request_id: str, params: Any) -> None:
         """``client.tool.result``: refuse it, or answer it and only then let the run go on."""
-        value = fields(params, RESULT_FIELDS, {"structured": lambda _value: True})
+        value = fields(params, RESULT_FIELDS, {"structured": anything})
         try:
             text = tool_result(value["text"], *([value["structured"]] if "structured" in value else []))
         except ValueError:

@@ -5,7 +5,7 @@ import re
 import uuid
 from typing import Any, Final
 
-from frames import Fields, Refused, compact, fields, is_id, is_integer
+from frames import Fields, Refused, compact, fields, is_id, is_id_or_null, is_integer
 
 PROVIDER: Final = "demo"
 MODELS: Final = {
@@ -27,17 +27,21 @@ PROVIDER_STATUS: Final = {
 }
 
 
-def page_params(params: Any) -> tuple[str | None, str | None, int]:
+def page_params(params: Any) -> "Page":
     """``revision``, ``cursor`` and ``limit`` of a listing: both of the first two, or neither."""
 
-    def token(value: Any) -> bool:
-        return value is None or is_id(value)
+    def count(value: Any) -> bool:
+        return is_integer(value, 1, 100)
 
-    value = fields(params, {}, {"revision": token, "cursor": token, "limit": lambda v: is_integer(v, 1, 100)})
+    value = fields(params, {}, {"revision": is_id_or_null, "cursor": is_id_or_null, "limit": count})
     revision, cursor = value.get("revision"), value.get("cursor")
     if (revision is None) != (cursor is None):
         raise Refused("invalid_params")
     return revision, cursor, value.get("limit", 100)
+
+
+Page = tuple[str | None, str | None, int]
+"""Revision, cursor and limit of a listing."""
 
 
 class Pager:
@@ -107,6 +111,11 @@ def selection(model: str, effort: str = "default") -> dict[str, Any]:
         "effort_support": "supported" if supported else "unsupported",
         "permitted_efforts": efforts,
     }
+
+
+def is_provider(value: Any) -> bool:
+    """The one provider that there is."""
+    return value == PROVIDER
 
 
 def _effort(value: Any) -> bool:

@@ -54,6 +54,9 @@ class Settings:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.byte_at_a_time:
             output.piece = 1
+        if self.die_after_frames is not None:
+            output.on_written = self.after_write
+            self.after_write(0)
         write_stderr(self.stderr_bytes)
         if self.banner is not None:
             output.queue_bytes(self.banner.encode() + b"\n")
@@ -74,9 +77,7 @@ def write_stderr(count: int) -> None:
 def die(how: dict[str, Any]) -> None:
     """End at once: ``{"exit": code}`` or ``{"signal": name}``."""
     if "signal" in how:
-        number = signal.Signals[how["signal"]]
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.Signals[how["signal"]])
         time.sleep(1)  # until it arrives
     os._exit(int(how.get("exit", 70)))
 

@@ -5,6 +5,7 @@ Every refusal is a :class:`Refused` with a code of the protocol ("Framing", "Bou
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, cast
 
@@ -19,11 +20,12 @@ OUTPUT_DEADLINE_S: Final = 2.0
 PROMPT_BYTES: Final = 16_384
 
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _ENVELOPE: Final = frozenset({"protocol", "version", "id", "method", "params"})
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer, not a mishap
+class Refused(Exception):
     """A request that is answered with an error code. ``close``: the connection ends after the answer."""
 
     def __init__(self, code: str, request_id: str | None = None, *, close: bool = False) -> None:
@@ -54,6 +56,14 @@ def _object(pairs: list[tuple[str, Any]]) -> Fields:
     return fields
 
 
+def _integer(digits: str) -> int | float:
+    """As the real child counts: beyond 64 bits, and for ``-0``, a number is no integer any more."""
+    if len(digits) > 20 or digits == "-0":
+        return float(digits)
+    number = int(digits)
+    return number if -(2**63) <= number < 2**64 else float(digits)
+
+
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)  # NaN and the infinities are no JSON
 
@@ -76,7 +86,7 @@ def parse_request(line: bytes) -> Request:
     if not well_nested(line):
         raise Refused("invalid_frame")
     try:
-        frame = json.loads(line.decode(), object_pairs_hook=_object, parse_constant=_no_constant)
+        frame = json.loads(line.decode(), object_pairs_hook=_object, parse_int=_integer, parse_constant=_no_constant)
     except ValueError:  # not UTF-8, or not JSON
         raise Refused("invalid_request") from None
     if not isinstance(frame, Fields) or frame.repeated or frame.keys() != _ENVELOPE:
@@ -97,7 +107,7 @@ def compact(value: Any) -> bytes:
 
     ValueError (UnicodeEncodeError among them) for what has no such form: a lone surrogate, an infinity.
     """
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def encode(frame: dict[str, Any]) -> bytes:
@@ -117,20 +127,27 @@ def readable(value: Any) -> bool:
     return True
 
 
-def fields(value: Any, required: dict[str, Any], optional: dict[str, Any] | None = None) -> Fields:
+Check = Callable[[Any], bool]
+
+
+def fields(value: Any, required: Mapping[str, Check], optional: Mapping[str, Check] | None = None) -> Fields:
     """An object with exactly these names, each accepted by its check; ``invalid_params`` otherwise.
 
     ``required`` and ``optional`` map a name to a function of its value. Missing optional names are left out.
     """
-    optional = optional or {}
+    checks = {**required, **(optional or {})}
     if not isinstance(value, Fields) or value.repeated or not readable(value):
         raise Refused("invalid_params")
-    if not required.keys() <= value.keys() <= required.keys() | optional.keys():
+    if not required.keys() <= value.keys() <= checks.keys():
         raise Refused("invalid_params")
-    for name, item in value.items():
-        if not (required.get(name) or optional[name])(item):
-            raise Refused("invalid_params")
+    if not all(checks[name](item) for name, item in value.items()):
+        raise Refused("invalid_params")
     return value
+
+
+def anything(_value: Any) -> bool:
+    """Whatever it is, null too."""
+    return True
 
 
 def is_text(value: Any) -> bool:
@@ -141,6 +158,11 @@ def is_text(value: Any) -> bool:
 def is_id(value: Any) -> bool:
     """An id of the 64-byte grammar."""
     return isinstance(value, str) and ID.fullmatch(value) is not None
+
+
+def is_id_or_null(value: Any) -> bool:
+    """An id, or null."""
+    return value is None or is_id(value)
 
 
 def is_session_id(value: Any) -> bool:

@@ -109,15 +109,16 @@ class Negotiated:
 
 
 def negotiate(params: Any) -> Negotiated:
-    """Check everything before anything starts: ``invalid_params`` or ``unsupported_capability``; both may be retried."""
+    """Check all before anything starts: ``invalid_params`` or ``unsupported_capability``, and both may be retried."""
 
     def required_names(value: Any) -> bool:
         names = as_list(value)
         return names is not None and all(map(is_id, names))
 
-    value = fields(
-        params, {"required_capabilities": required_names}, {"client_tools": lambda v: as_list(v) is not None}
-    )
+    def array(value: Any) -> bool:
+        return as_list(value) is not None
+
+    value = fields(params, {"required_capabilities": required_names}, {"client_tools": array})
     names: list[str] = value["required_capabilities"]
     wants_tools = CLIENT_TOOLS in names
     if len(names) > (REQUIRED_WITH_TOOLS if wants_tools else REQUIRED):

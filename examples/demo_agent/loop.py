@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from faults import Settings
-from frames import FRAME_BYTES
+from frames import FRAME_BYTES, OUTPUT_DEADLINE_S
 from output import Output, Overflow
 from service import Service
 
@@ -33,7 +33,7 @@ class Loop:
         self.service = Service(self.output, self, environment, faults)
         self._partial = bytearray()
         self._open = True  # whether input may still come
-        self._deaf_until = self._dumb_until = self._resting_until = 0.0
+        self._deaf_until = self._dumb_until = 0.0
 
     def stall(self, *, input_s: float, output_s: float) -> None:
         """Neither read nor write for so long (a fault)."""
@@ -48,7 +48,6 @@ class Loop:
     def run(self) -> int:
         """Until the end; the exit code."""
         self.faults.begin(self.output)
-        self.faults.after_write(0)
         closing: float | None = None
         try:
             while True:
@@ -59,6 +58,8 @@ class Loop:
                 late = self.output.deadline()
                 if late is None and closing is not None and self.service.run is None:
                     return 0
+                if late is not None:  # a stalled writer (a fault) stalls its deadline too
+                    late = max(late, self._dumb_until + OUTPUT_DEADLINE_S)
                 ends = [moment for moment in (late, closing) if moment is not None]
                 if ends and now >= min(ends):
                     return 1
@@ -84,7 +85,6 @@ class Loop:
             self.service.work()
         if time.monotonic() >= self._dumb_until:
             self.output.write()
-            self.faults.after_write(self.output.written)
 
     def _read(self) -> None:
         try:

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from frames import OUTPUT_DEADLINE_S, PENDING_FRAMES, PROTOCOL, VERSION, encode
@@ -18,11 +19,11 @@ FRAME_PIECE: Final = 65_536
 ROOM: Final = PENDING_FRAMES // 2  # a run leaves the other half to responses
 
 
-class Overflow(Exception):  # noqa: N818 - the end of the child, not a mishap of it
+class Overflow(Exception):
     """More frames wait than may."""
 
 
-class Unavailable(Exception):  # noqa: N818
+class Unavailable(Exception):
     """A run's event found no room in time."""
 
 
@@ -33,6 +34,7 @@ class Output:
         self.instance_id = instance_id
         self.seq = 0
         self.written = 0  # frames that are wholly in the pipe
+        self.on_written: Callable[[int], None] | None = None  # hears the count after each frame (faults)
         self.piece = FRAME_PIECE  # bytes per write; the faults make it small
         self._wake = wake
         self._descriptor = descriptor
@@ -101,3 +103,7 @@ class Output:
                     self._offset = 0
                     self.written += 1
                     self.room.notify_all()
+                    if self.on_written is not None:
+                        self.on_written(self.written)
+                if self.piece == 1:
+                    return

@@ -66,12 +66,13 @@ def tool_result(text: str, *structured: Any) -> str:
     ValueError when the result is over its bound, before or after redaction, or its names collide.
     """
     bound = RESULT_BYTES - (STRUCTURED_OVERHEAD if structured else 0)
+    safe = [redact_json(value) for value in structured]
     shown = redact(text)
-    for plain, values in ((text, structured), (shown, tuple(map(redact_json, structured)))):
+    for plain, values in ((text, structured), (shown, safe)):
         if len(plain.encode()) + sum(len(compact(value)) for value in values) > bound:
             raise ValueError("result too large")
-        if plain is shown and values:
-            shown += "\nstructured: " + compact(values[0]).decode()
+    if safe:
+        shown += "\nstructured: " + compact(safe[0]).decode()
     return shown or " "
 
 

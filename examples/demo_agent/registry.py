@@ -118,9 +118,10 @@ def _tool(value: Any) -> Tool:
     required = {"name", "description", "input_schema"}
     if not required <= value.keys() <= required | {"timeout_ms"}:
         raise Refused("invalid_params")
-    name, description, schema = value["name"], value["description"], value["input_schema"]
+    name, description, given = value["name"], value["description"], value["input_schema"]
+    schema = cast("dict[str, Any]", given if isinstance(given, dict) else {})
     timeout_ms = value.get("timeout_ms", LIMITS["default_timeout_ms"])
-    accepted = (
+    accepted = bool(
         isinstance(name, str)
         and _NAME.fullmatch(name)
         and isinstance(description, str)
@@ -128,10 +129,9 @@ def _tool(value: Any) -> Tool:
         and not _CONTROL.search(description)
         and len(description.encode()) <= LIMITS["description_bytes"]
         and is_integer(timeout_ms, LIMITS["min_timeout_ms"], LIMITS["max_timeout_ms"])
-        and isinstance(schema, dict)
         and schema.get("type") == "object"
         and depth(schema) <= LIMITS["schema_depth"]
-        and is_schema(cast("dict[str, Any]", schema))
+        and is_schema(schema)
         and len(compact(schema)) <= LIMITS["schema_bytes"]
     )
     if not accepted:

@@ -22,14 +22,16 @@ HELP: Final = (
 
 def _names(schema: dict[str, Any]) -> list[str]:
     """A schema's property names, the required ones first."""
-    properties: dict[str, Any] = schema.get("properties") or {}
-    required = [name for name in schema.get("required") or [] if name in properties]
+    properties: dict[str, Any] = schema.get("properties", {})
+    named: list[str] = schema.get("required", [])
+    required = [name for name in named if name in properties]
     return required + [name for name in properties if name not in required]
 
 
 def _typed(schema: dict[str, Any], name: str, value: str) -> Any:
     """The value as the type that the schema asks for."""
-    declared: Any = (schema.get("properties") or {}).get(name)
+    properties: dict[str, Any] = schema.get("properties", {})
+    declared = properties.get(name)
     kind = cast("dict[str, Any]", declared).get("type") if isinstance(declared, dict) else None
     if kind == "integer" and re.fullmatch(r"-?\d{1,15}", value):
         return int(value)
@@ -39,11 +41,12 @@ def _typed(schema: dict[str, Any], name: str, value: str) -> Any:
 
 
 def arguments_for(schema: dict[str, Any], wanted: list[tuple[str, str]]) -> dict[str, Any]:
-    """Arguments out of (hint, value) pairs: a property whose name holds the hint, else the next free one, else the hint."""
+    """Arguments out of (hint, value) pairs: the property whose name holds the hint, else the next free one, else both
+    as they are."""
     arguments: dict[str, Any] = {}
     for hint, value in wanted:
         free = [name for name in _names(schema) if name not in arguments]
-        key = hint.rstrip("_id")
+        key = hint.removesuffix("_id")
         name = next((name for name in free if name == hint), None) or next((n for n in free if key in n), None)
         name = name or (free[0] if free else hint)
         arguments[name] = _typed(schema, name, value)
@@ -121,11 +124,20 @@ def _echo(run: Run, match: re.Match[str]) -> None:
 
 
 RULES: Final[list[tuple[re.Pattern[str], Callable[[Run, re.Match[str]], None]]]] = [
-    (re.compile(r"^\s*echo\s(?P<text>.*)", re.I | re.S), _echo),
-    (re.compile(r"\b(?:highlight|mark)\s+(?:the\s+)?row\s+(?P<row>[\w.-]+?)\.?(?:\s|[!,?]|$)", re.I), _highlight),
-    (re.compile(r"\bfill\s+(?:in\s+)?(?:the\s+)?(?P<field>.+?)\s+with\s+(?P<value>.+)", re.I | re.S), _fill),
-    (re.compile(r"\b(?:read|get|what is)\s+(?:me\s+)?(?:the\s+|my\s+)?(?:current\s+)?selection\b", re.I), _selection),
-    (re.compile(r"\b(?:list|show)\s+(?:me\s+)?(?:the\s+|your\s+|all\s+)?tools\b", re.I), _list),
+    (re.compile(r"^\s*echo\s(?P<text>.*)", re.IGNORECASE | re.DOTALL), _echo),
+    (
+        re.compile(r"\b(?:highlight|mark)\s+(?:the\s+)?row\s+(?P<row>[\w.-]+?)\.?(?:\s|[!,?]|$)", re.IGNORECASE),
+        _highlight,
+    ),
+    (
+        re.compile(r"\bfill\s+(?:in\s+)?(?:the\s+)?(?P<field>.+?)\s+with\s+(?P<value>.+)", re.IGNORECASE | re.DOTALL),
+        _fill,
+    ),
+    (
+        re.compile(r"\b(?:read|get|what is)\s+(?:me\s+)?(?:the\s+|my\s+)?(?:current\s+)?selection\b", re.IGNORECASE),
+        _selection,
+    ),
+    (re.compile(r"\b(?:list|show)\s+(?:me\s+)?(?:the\s+|your\s+|all\s+)?tools\b", re.IGNORECASE), _list),
 ]
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -31,11 +31,11 @@ APPROVAL_MS: Final = 60_000
 T = TypeVar("T")
 
 
-class Cancelled(Exception):  # noqa: N818 - a way for a run to end
+class Cancelled(Exception):
     """The run was cancelled, or the child ends."""
 
 
-class Failed(Exception):  # noqa: N818 - likewise
+class Failed(Exception):
     """The run fails with this error code."""
 
     def __init__(self, code: str, persistence: str = "durable") -> None:
@@ -217,7 +217,7 @@ class Run:
             self.session.append("activity", id=activity_id, name=summary(name), state=state)
 
     @contextmanager
-    def activity(self, kind: str, name: str, *, announce: int = 1) -> Iterator[None]:
+    def activity(self, kind: str, name: str, *, announce: int = 1) -> Generator[None]:
         """Started before, completed or failed after; a subagent's start is announced twice."""
         activity_id = str(uuid.uuid4())
         for _ in range(announce):
@@ -276,7 +276,7 @@ class Run:
             with turn:
                 try:
                     done[number] = tasks[number]()
-                except BaseException as error:  # noqa: BLE001 - raised again below
+                except BaseException as error:  # raised again below
                     done[number] = error
 
         threads = [threading.Thread(target=do, args=(number,), daemon=True) for number in range(len(tasks))]

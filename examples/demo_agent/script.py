@@ -33,7 +33,7 @@ def find(text: str) -> list[Step] | None:
 
 
 class Player:
-    """Plays one script for one agent of a run: the run's own, or a subagent (whose words nobody but its caller hears)."""
+    """Plays one script for one agent of a run: its own, or a subagent, whose words nobody but its caller hears."""
 
     def __init__(self, run: Run, who: Delegate | None = None) -> None:
         self.run = run

@@ -5,7 +5,6 @@ history, catalogs, selection) is put off until all requests at hand were read, s
 ``busy`` here too.
 """
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,12 +14,23 @@ import catalog
 import rules
 import script
 from calls import Broker
+from desk import Desk
 from faults import Settings
-from frames import PROMPT_BYTES, REQUESTS, Refused, Request, fields, is_bool, is_id, is_session_id, parse_request
+from frames import (
+    PROMPT_BYTES,
+    REQUESTS,
+    Refused,
+    Request,
+    fields,
+    is_bool,
+    is_id,
+    is_id_or_null,
+    is_session_id,
+    parse_request,
+)
 from handshake import Negotiated, negotiate
 from output import Output
 from runs import Run
-from sessions import Session, Store
 
 if TYPE_CHECKING:
     from loop import Loop
@@ -29,7 +39,7 @@ Operation = Callable[[], dict[str, Any]]
 
 
 def home_folder(environment: Mapping[str, str]) -> Path:
-    """Where sessions are kept: ``MC_HOME``, which must be absolute, or a folder below the user's or the temporary one."""
+    """Where sessions are kept: ``MC_HOME``, which must be absolute, or a folder below HOME or TMPDIR."""
     if "MC_HOME" in environment:
         home = Path(environment["MC_HOME"])
         if not home.is_absolute():
@@ -51,18 +61,17 @@ class Service:
         self.state: str | None = None  # None, "starting", "ready" or a failed start's code
         self.negotiated = Negotiated()
         self.broker = Broker(output)
-        self.store: Store | None = None
-        self.context_id: str | None = None
-        self.session: Session | None = None
+        self._desk: Desk | None = None  # there is one once the start has succeeded
         self.run: Run | None = None
-        self.selection: dict[str, Any] | None = None
         self.closing = False
         self.operation: tuple[str, Operation] | None = None
-        self.lists = {
-            "session.list": catalog.Pager("sessions", "stale_revision"),
-            "session.discover": catalog.Pager("sessions", "stale_revision"),
-        }
-        self.models = catalog.Pager("choices", "stale_catalog")
+
+    @property
+    def desk(self) -> Desk:
+        """Sessions and models of a child that is ready."""
+        if self._desk is None:
+            raise Refused("not_initialized")
+        return self._desk
 
     # Frames in.
 
@@ -127,13 +136,6 @@ class Service:
         if self.operation is not None or self.run is not None:
             raise Refused("busy")
 
-    def _attached(self, session_id: str) -> Session:
-        if self.session is None:
-            raise Refused("session_missing")
-        if self.session.id != session_id:
-            raise Refused("stale_session")
-        return self.session
-
     def _put_off(self, request: Request, operation: Operation) -> None:
         self._idle()
         self.operation = (request.id, operation)
@@ -156,18 +158,14 @@ class Service:
     def _begin(self) -> dict[str, Any]:
         try:
             self.host.rest(self.faults.start_s)
-            home = home_folder(self.environment)
-            cwd = os.path.realpath(".")
-            store = Store(home, cwd)
-            store.prepare()
-            if self.faults.start_error:
-                raise Refused(self.faults.start_error)
-        except (Refused, OSError) as error:
-            self.state = error.code if isinstance(error, Refused) else "configuration_invalid"
+            desk = Desk(home_folder(self.environment), os.path.realpath("."))
+        except (Refused, OSError):
+            self.state = "configuration_invalid"
             raise Refused(self.state) from None
-        self.store = store
-        self.context_id = hashlib.sha256(f"{cwd}\0{os.path.realpath(home)}".encode()).hexdigest()
-        self.selection = catalog.selection("rules")
+        if self.faults.start_error:
+            self.state = self.faults.start_error
+            raise Refused(self.state)
+        self._desk = desk
         self.state = "ready"
         return self.negotiated.result(self.describe())
 
@@ -175,16 +173,18 @@ class Service:
         """What ``status`` tells."""
         states = {"starting": ("starting", "initializing"), "ready": ("running" if self.run else "idle", "ready")}
         state, readiness = states.get(str(self.state), ("failed", self.state))
+        desk = self._desk
+        selection, session = (desk.selection, desk.session) if desk else (None, None)
         restrictions = {f"{name}_disabled": f"MC_DISABLE_{name.upper()}" in self.environment for name in RESTRICTIONS}
         return {
             "state": state,
             "readiness": readiness,
-            "provider": self.selection and self.selection["provider"],
-            "model": self.selection and self.selection["model"],
-            "context_id": self.context_id,
-            "session_id": self.session and self.session.id,
+            "provider": selection and selection["provider"],
+            "model": selection and selection["model"],
+            "context_id": desk and desk.context_id,
+            "session_id": session and session.id,
             "run_id": self.run and self.run.id,
-            "selection": self.selection,
+            "selection": selection,
             "standard_speed_forced": "MC_FORCE_STANDARD_SPEED" in self.environment,
             "capability_restrictions": restrictions,
         }
@@ -214,137 +214,56 @@ class Service:
         self.output.respond(request.id, result={"state": "cancelling", "request_id": request_id})
         self.output.respond(request_id, error="operation_cancelled")
 
-    # Sessions.
+    # Sessions and models: checked here, done by the desk when it is their turn.
+
+    def _open_for(self, request: Request) -> None:
+        self._ready()
+        if not self.negotiated.offers(request.method):
+            raise Refused("unsupported_capability")
 
     def create(self, request: Request) -> None:
         """A fresh session takes the attached one's place."""
-        self._ready()
+        self._open_for(request)
         fields(request.params, {})
-
-        def operation() -> dict[str, Any]:
-            assert self.store is not None
-            return self._attach(self.store.create())
-
-        self._put_off(request, operation)
+        self._put_off(request, self.desk.create)
 
     def open(self, request: Request) -> None:
         """The attached session again, or one of an earlier child; a refusal leaves the attached one as it is."""
-        self._ready()
+        self._open_for(request)
         session_id = fields(request.params, {"session_id": is_session_id})["session_id"]
-
-        def operation() -> dict[str, Any]:
-            assert self.store is not None
-            mine = self.session is not None and self.session.id == session_id
-            return self._attach(self.session if mine and self.session else self.store.open(session_id))
-
-        self._put_off(request, operation)
-
-    def _attach(self, session: Session) -> dict[str, Any]:
-        if self.session is not None and self.session is not session:
-            self.session.release()
-        self.session = session
-        chosen = [record for record in session.records if record["kind"] == "selection"]
-        model, effort = (chosen[-1]["model"], chosen[-1]["effort"]) if chosen else ("rules", "default")
-        self.selection = catalog.selection(model, effort)
-        revision = session.renew()
-        return {"session_id": session.id, "durable": session.durable, "revision": revision, "notices": []}
+        self._put_off(request, lambda: self.desk.open(session_id))
 
     def history(self, request: Request) -> None:
         """One page of the attached session's history."""
-        self._ready()
-        cursor = {"cursor": lambda value: value is None or is_id(value)}
-        value = fields(request.params, {"session_id": is_session_id, "revision": is_id}, cursor)
-        self._put_off(request, lambda: self._attached(value["session_id"]).page(value["revision"], value.get("cursor")))
+        self._open_for(request)
+        value = fields(request.params, {"session_id": is_session_id, "revision": is_id}, {"cursor": is_id_or_null})
+        self._put_off(
+            request, lambda: self.desk.attached(value["session_id"]).page(value["revision"], value.get("cursor"))
+        )
 
     def sessions(self, request: Request) -> None:
         """``session.list``, and ``session.discover`` for whoever required it."""
-        self._ready()
-        if not self.negotiated.offers(request.method):
-            raise Refused("unsupported_capability")
-        revision, cursor, limit = catalog.page_params(request.params)
-        pager = self.lists[request.method]
+        self._open_for(request)
+        page = catalog.page_params(request.params)
+        self._put_off(request, lambda: self.desk.sessions(page, discover=request.method == "session.discover"))
 
-        def operation() -> dict[str, Any]:
-            assert self.store is not None
-            notices: list[str] = []
-            if revision is None:
-                found, notices = self.store.listing(self.session)
-                pager.fresh(found)
-            page = {**pager.page(revision, cursor, limit), "notices": notices}
-            if request.method == "session.discover":
-                page["consistency"] = "provisional_until_complete"
-                page["progress"] = "complete" if page["complete"] else "page_entries"
-                page["recovery"] = "none" if page["complete"] else "continue_cursor"
-            return page
-
-        self._put_off(request, operation)
-
-    # Models.
-
-    def catalog(self, request: Request) -> None:
+    def models(self, request: Request) -> None:
         """``model.catalog``, and ``model.catalog.status`` for whoever required it."""
-        self._ready()
-        if not self.negotiated.offers(request.method):
-            raise Refused("unsupported_capability")
-        revision, cursor, limit = catalog.page_params(request.params)
-
-        def operation() -> dict[str, Any]:
-            if revision is None:
-                self.models.fresh(catalog.choices())
-            page = {**self.models.page(revision, cursor, limit), "notices": [], "source": "cache_only"}
-            if request.method == "model.catalog.status":
-                page |= {"configuration_reload": "restart_child", "providers": [catalog.PROVIDER_STATUS]}
-            return page
-
-        self._put_off(request, operation)
+        self._open_for(request)
+        page = catalog.page_params(request.params)
+        self._put_off(request, lambda: self.desk.models(page, status=request.method == "model.catalog.status"))
 
     def refresh(self, request: Request) -> None:
         """Nothing to fetch, so it always succeeds; the catalog's revision is a new one."""
-        self._ready()
-        if not self.negotiated.offers(request.method):
-            raise Refused("unsupported_capability")
-        provider = fields(request.params, {"provider": lambda value: value == catalog.PROVIDER})["provider"]
-
-        def operation() -> dict[str, Any]:
-            return {
-                "provider": provider,
-                "outcome": "refreshed",
-                "reason": None,
-                "catalog_revision": self.models.fresh(catalog.choices()),
-                "catalog_error": None,
-                "recovery": "reload_catalog",
-                "configuration_reload": "restart_child",
-                "selection_unchanged": True,
-            }
-
-        self._put_off(request, operation)
+        self._open_for(request)
+        fields(request.params, {"provider": catalog.is_provider})
+        self._put_off(request, self.desk.refresh)
 
     def select(self, request: Request) -> None:
         """Another model for the turns to come; it makes the session durable."""
-        self._ready()
+        self._open_for(request)
         value = fields(request.params, catalog.SELECTION_FIELDS, catalog.SELECTION_OPTIONAL)
-
-        def operation() -> dict[str, Any]:
-            session = self._attached(value["session_id"])
-            assert self.selection is not None
-            if value["selection_revision"] != self.selection["revision"]:
-                raise Refused("stale_selection")
-            if value["catalog_revision"] != self.models.revision:
-                raise Refused("stale_catalog")
-            chosen = catalog.choose(self.selection, value)
-            session.append("selection", model=chosen["model"], effort=chosen["requested_effort"])
-            self.selection = chosen
-            return {
-                "session_id": session.id,
-                "selection": chosen,
-                "catalog_revision": self.models.revision,
-                "scope": "session",
-                "durable": True,
-                "history_revision": session.renew(),
-                "notices": [],
-            }
-
-        self._put_off(request, operation)
+        self._put_off(request, lambda: self.desk.select(value))
 
     # Turns.
 
@@ -353,11 +272,11 @@ class Service:
         self._ready()
         value = fields(request.params, {"session_id": is_session_id, "prompt": _is_prompt})
         self._idle()
-        session = self._attached(value["session_id"])
+        session = self.desk.attached(value["session_id"])
         run = Run(output=self.output, broker=self.broker, session=session, prompt=value["prompt"], host=self.host)
         self.run = run
         self.output.respond(request.id, result={"run_id": run.id, "accepted": True})
-        echo = self.selection is not None and self.selection["model"] == "echo"
+        echo = self.desk.selection["model"] == "echo"
         run.start(_play_echo if echo else _play, self._run_ended)
 
     def _run_ended(self) -> None:
@@ -421,8 +340,8 @@ METHODS: Final[dict[str, Callable[[Service, Request], None]]] = {
     "session.list": Service.sessions,
     "session.discover": Service.sessions,
     "history.page": Service.history,
-    "model.catalog": Service.catalog,
-    "model.catalog.status": Service.catalog,
+    "model.catalog": Service.models,
+    "model.catalog.status": Service.models,
     "model.refresh": Service.refresh,
     "selection.set": Service.select,
     "operation.cancel": Service.cancel_operation,

@@ -37,7 +37,7 @@ def parts(text: str, limit: int, *, escaped: bool = False) -> list[str]:
     return [*pieces, text[start:]]
 
 
-def revision() -> str:
+def fresh_revision() -> str:
     """A fresh opaque revision."""
     return str(uuid.uuid4())
 
@@ -51,7 +51,7 @@ class Session:
     cwd: str
     records: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     durable: bool = False
-    revision: str = field(default_factory=revision)
+    revision: str = field(default_factory=fresh_revision)
     lock: int | None = None
     pages: "list[list[Entry]] | None" = None
     complete: bool = True
@@ -71,7 +71,7 @@ class Session:
 
     def renew(self) -> str:
         """A new revision; older ones and their cursors are stale from now on."""
-        self.revision, self.pages = revision(), None
+        self.revision, self.pages = fresh_revision(), None
         return self.revision
 
     def release(self) -> None:
@@ -113,7 +113,7 @@ def project(records: list[dict[str, Any]]) -> tuple[list[Entry], bool]:
         complete = False
         shown.append(("diagnostic", "Interrupted turn; no durable completion recorded", True))
 
-    outcomes = iter([record["outcome"] for record in records if record["kind"] == "end"])
+    finished = {r["turn"] for r in records if r["kind"] == "end" and r["outcome"] == "completed"}
     for record in records:
         kind = record["kind"]
         if kind == "user":
@@ -122,7 +122,7 @@ def project(records: list[dict[str, Any]]) -> tuple[list[Entry], bool]:
             in_turn = True
             shown.append(("user", record["text"], False))
         elif kind == "assistant":
-            shown.append(("assistant", record["text"], record["turn"] not in _ended(records)))
+            shown.append(("assistant", record["text"], record["turn"] not in finished))
         elif kind == "activity":
             entry = ("activity", f"{record['name']}: {record['state']}", record["state"] == "started")
             if record["id"] in activities:
@@ -132,15 +132,11 @@ def project(records: list[dict[str, Any]]) -> tuple[list[Entry], bool]:
                 shown.append(entry)
         elif kind == "end":
             in_turn = False
-            if (outcome := next(outcomes)) in endings:
+            if (outcome := record["outcome"]) in endings:
                 shown.append(("diagnostic", endings[outcome], True))
     if in_turn:
         interrupted()
     return [part for item in shown for part in _entry(*item)], complete
-
-
-def _ended(records: list[dict[str, Any]]) -> set[str]:
-    return {record["turn"] for record in records if record["kind"] == "end" and record["outcome"] == "completed"}
 
 
 def _entry(kind: str, text: str, partial: bool) -> list[Entry]:
@@ -226,11 +222,12 @@ class Store:
             raise Refused("session_invalid") from None
         try:
             cwd, records = self._read(path)
-            if not os.path.isdir(cwd) or os.path.realpath(cwd) != self.cwd:
-                raise Refused("cwd_mismatch")
-        except BaseException:
+        except Refused:
             os.close(lock)
             raise
+        if not os.path.isdir(cwd) or os.path.realpath(cwd) != self.cwd:
+            os.close(lock)
+            raise Refused("cwd_mismatch")
         return Session(session_id, path, self.cwd, records, durable=True, lock=lock)
 
     def listing(self, attached: Session | None) -> tuple[list[dict[str, Any]], list[str]]:

@@ -110,6 +110,7 @@ class Sessions:
             token_ttl_ms,
             idempotency.key,
             idempotency.fingerprint,
+            again=bool(idempotency.key),
         )
         how, created_ms, first, expires = cast("list[bytes]", reply)
         await self.index.add(session_id, agent_id, int(created_ms))
@@ -127,7 +128,7 @@ class Sessions:
         session = await self.index.find(session_id)
         if session is None:
             return
-        while await self._store.run(session_id, self._store.scripts.delete, _DELETE_CHUNK):
+        while await self._store.run(session_id, self._store.scripts.delete, _DELETE_CHUNK, again=True):
             pass
         await self.index.remove(session_id, session.agent_id)
 
@@ -146,6 +147,7 @@ class Sessions:
             idempotency.key,
             idempotency.fingerprint,
             limits.TOKENS_PER_SESSION,
+            again=bool(idempotency.key),
         )
         how, first, expires = cast("list[bytes]", reply)
         return how == b"replayed", Token(first.decode(), int(expires))
@@ -161,7 +163,7 @@ class Sessions:
 
     async def revoke_token(self, session_id: str, token_id: str) -> bool:
         """Whether there was such a token. Streams and sockets that stand on it are told at once."""
-        return await self._store.run(session_id, self._store.scripts.token_revoke, token_id) == 1
+        return await self._store.run(session_id, self._store.scripts.token_revoke, token_id, again=True) == 1
 
     # --- owner and inputs
 
@@ -204,6 +206,7 @@ class Sessions:
             home_wait_ms,
             idempotency.key,
             idempotency.fingerprint,
+            again=bool(idempotency.key),
         )
         first, incarnation, name, epoch = cast("list[bytes]", reply)
         return first.decode(), Owner(name.decode(), incarnation.decode(), int(epoch))
@@ -224,6 +227,7 @@ class Sessions:
             heir.incarnation if heir else "",
             _json(lost_run) if lost_run is not None else b"",
             home_wait_ms,
+            again=False,
         )
         return int(cast("bytes", reply)) if reply != b"" else None
 
@@ -249,7 +253,13 @@ class Sessions:
 
     async def cancel(self, session_id: str, idempotency: Idempotency) -> tuple[str | None, str]:
         """Asks the owner to end the active run, or ends the oldest that waits: (run_id, active|queued|none)."""
-        reply = await self._store.run(session_id, self._store.scripts.cancel, idempotency.key, idempotency.fingerprint)
+        reply = await self._store.run(
+            session_id,
+            self._store.scripts.cancel,
+            idempotency.key,
+            idempotency.fingerprint,
+            again=bool(idempotency.key),
+        )
         run_id, kind = cast("list[bytes]", reply)
         return run_id.decode() or None, kind.decode()
 
@@ -272,6 +282,7 @@ class Sessions:
             idempotency.key,
             idempotency.fingerprint,
             result,
+            again=bool(idempotency.key),
         )
         return cast("bytes", reply)
 

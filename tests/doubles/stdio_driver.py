@@ -23,7 +23,7 @@ IDENTITY = ("session_id", "run_id", "call_id", "task_id", "subagent_id")
 BOUND_S = 10.0
 
 
-class NoFrame(AssertionError):
+class NoFrameError(AssertionError):
     """The child said nothing that fits within the bound, or its output ended."""
 
 
@@ -136,7 +136,7 @@ class Child:
                 index += 1
             if not self._pull(end - time.monotonic()) and (self._ended or time.monotonic() >= end):
                 state = "its output ended" if self._ended else f"nothing within {bound_s} s"
-                raise NoFrame(f"{state}; the last frames: {self.frames[-6:]}")
+                raise NoFrameError(f"{state}; the last frames: {self.frames[-6:]}")
 
     def response(self, request_id: str | None, bound_s: float = BOUND_S, *, after: int = 0) -> Frame:
         """The response with this id."""
@@ -170,7 +170,7 @@ class Child:
 
     def drain(self, bound_s: float = BOUND_S) -> list[Frame]:
         """Everything until the output ends."""
-        with contextlib.suppress(NoFrame):
+        with contextlib.suppress(NoFrameError):
             self.find(lambda _f: False, bound_s)
         assert self._ended, "the output has not ended"
         return self.frames
