@@ -6,7 +6,7 @@ whatever reads it back is clean.
 
 from asyncio import Future
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -150,4 +150,4 @@ class Offers:
 
 def stored_tools(stored: Stored) -> tuple[ToolSpec, ...]:
     """The list of a stored record."""
-    return cast("tuple[ToolSpec, ...]", _unpack(stored.tools))
+    return _unpack(stored.tools)

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any
 from uuid import uuid4
 
@@ -312,9 +312,16 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world() -> AsyncIterator[World]:
-    async with EmbeddedServer() as server, contextlib.AsyncExitStack() as stack:
-        yield World(server.url, stack)
+async def world(url: str) -> AsyncGenerator[World]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield World(url, stack)
+
+
+@contextlib.asynccontextmanager
+async def bus() -> AsyncGenerator[str]:
+    """An embedded server: its address. Worlds may share one, since all that they make has fresh ids."""
+    async with EmbeddedServer() as server:
+        yield server.url
 
 
 TOOL = {
