@@ -83,7 +83,7 @@ class Node:
     def now_ms(self) -> int:
         return self.topology.clock_for(self._clock_tag).now_ms()
 
-    async def start(self, *, ping_s: float = 20.0, max_size: int = 4 * 1024 * 1024) -> None:
+    async def start(self, *, ping_s: float = 20.0, max_size: int = 4 * 1024 * 1024, sndbuf: int = 0) -> None:
         await self.topology.start()
         await self.nodes.renew(NodeInfo(self.incarnation[:8], ("edge",)))
         self.timers = Timers(self.now_ms)
@@ -110,6 +110,8 @@ class Node:
             )
         )
         listener = socket.socket()
+        if sndbuf:  # inherited by what is accepted
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sndbuf)
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         listener.setblocking(False)
@@ -147,7 +149,7 @@ class Node:
 
     # --- what backends and owners do
 
-    async def session(self, agent: AgentSettings = AGENT, *, ttl_s: float = 3_600) -> tuple[str, str]:
+    async def session(self, agent: AgentSettings = AGENT, ttl_s: float = 3_600) -> tuple[str, str]:
         """A session and a token of it."""
         session_id = str(uuid4())
         token = tokens.mint_session_token(session_id)
@@ -291,7 +293,7 @@ class World:
         self._stack = stack
 
     async def node(self, **options: Any) -> Node:
-        start = {name: options.pop(name) for name in ("ping_s", "max_size") if name in options}
+        start = {name: options.pop(name) for name in ("ping_s", "max_size", "sndbuf") if name in options}
         node = Node(self.url, **options)
         await node.start(**start)
         self._stack.push_async_callback(node.stop)

@@ -10,7 +10,7 @@ from gateway.bus.sessions import NO_KEY
 from gateway.model import events, limits
 from gateway.model.clean import LogJson
 from tests.conformance.websocket.conftest import Pair
-from tests.doubles.socket_world import API_KEY, NEVER, ORIGIN, OTHER, TOOL, TTL, Client
+from tests.doubles.socket_world import AGENT, API_KEY, NEVER, ORIGIN, OTHER, TOOL, TTL, Client
 
 
 async def _registered(pair: Pair, **fields: Any) -> tuple[str, int, Client, str]:
@@ -244,8 +244,8 @@ async def test_resume_needs_the_key(pair: Pair, wrong: str) -> None:
 
 
 async def test_approve(pair: Pair) -> None:
-    for agent, credential, allowed in ((None, "", False), (OTHER, "", True), (None, API_KEY, True)):
-        session_id, token = await pair.here.session(**({"agent": agent} if agent else {}))
+    for agent, credential, allowed in ((AGENT, "", False), (OTHER, "", True), (AGENT, API_KEY, True)):
+        session_id, token = await pair.here.session(agent)
         epoch = await pair.there.own(session_id)
         client = await pair.client(session_id, credential or token)
         requested = events.approval_requested("appr-1", LogJson(b'{"summary":"s"}'), "h")
