@@ -35,6 +35,19 @@ _RELEASE_WAIT_S: Final = 1.0
 class Attachments:
     """Of one socket, ``number`` on this node."""
 
+    __slots__ = (
+        "_generations",
+        "_holder",
+        "_lost",
+        "_number",
+        "_outbound",
+        "_places",
+        "_services",
+        "by_session",
+        "closed",
+        "held",
+    )
+
     def __init__(self, services: SocketServices, outbound: Outbound, number: int) -> None:
         self.by_session: Final[dict[str, Attachment]] = {}
         self.held: Final[dict[str, Held]] = {}

@@ -41,6 +41,26 @@ CLOSE_S: Final = 5.0
 class Socket:
     """``receive`` and ``send`` are ASGI's, of a socket that was accepted. ``opened`` is called at the first success."""
 
+    __slots__ = (
+        "_close",
+        "_gone",
+        "_keepalive",
+        "_lanes",
+        "_machine",
+        "_op_bytes",
+        "_opened",
+        "_operations",
+        "_ops",
+        "_patience",
+        "_receive",
+        "_send",
+        "_services",
+        "_talks",
+        "_waiting",
+        "attachments",
+        "outbound",
+    )
+
     def __init__(
         self,
         services: SocketServices,
