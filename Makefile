@@ -3,26 +3,44 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 
-PYTHON ?= python3
+# The interpreter is searched for (.ci/python) unless it is given: make setup PYTHON=/path/to/python3
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup lint test
+.PHONY: help setup demo test test-peers lint docs
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
 # The stamp holds the interpreter and the pins that the environment was made from, so a second call costs nothing.
 $(VENV)/.stamp: requirements/dev.txt pyproject.toml
-	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "toolrelay needs Python >= 3.11; set PYTHON=/path/to/python3"; exit 2; }
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@python="$(PYTHON)"; python="$${python:-$$(.ci/python 3 11)}" || true; \
+	if ! "$${python:-false}" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	  echo "toolrelay needs Python >= 3.11 with venv; set PYTHON=/path/to/python3"; exit 2; fi; \
+	test -x $(BIN)/python || "$$python" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: $(VENV)/.stamp ## the environment alone (.venv), nothing outside this folder
 
-lint: setup ## format, rules, types, imports, sizes
+demo: setup ## the gateway, an embedded Redis, the demo agent and a page to try it; Ctrl-C ends all of it
+	@exec $(BIN)/toolrelay demo
+
+# tests.lacks skips what needs a peer and says at the end what this machine lacks.
+test: setup ## the whole suite against a real Redis, at most 15 minutes
+	@$(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 900 -m "not nightly"
+
+test-peers: ## the real peers too: magi-code, the SDK, Chromium, Sentinel, Cluster
+	@.ci/peers
+	@.venv-peers/bin/python -m pytest -p tests.at_most --at-most 1500 -m "peers and not nightly"
+
+lint: setup ## format, rules, types, imports, sizes, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python -m pytest tests/lint
+
+docs: setup ## write the generated pages (configuration, metrics, command)
+	@$(BIN)/python -m gateway.cli.reference docs

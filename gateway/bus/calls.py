@@ -5,12 +5,15 @@ and the second to come is told what the first did.
 """
 
 from asyncio import Future
-from collections.abc import Awaitable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gateway.bus.outbox import Outbox
 from gateway.bus.store import Store, answered, text
+from gateway.model.call import Event
 from gateway.model.clean import DispatchJson, LogJson
+from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
 
 
@@ -22,7 +25,6 @@ class Dispatch:
     call_id: str
     client_id: str
     revision: int
-    budget_ms: int
     tool: str
     model_name: str
     run_id: str
@@ -34,18 +36,21 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """The call is on its way; ``due_ms`` is what it waits for first, ``now_ms`` the bus clock when it was written."""
+    """The call is on its way; ``due_ms`` is what it waits for first."""
 
     due_ms: int
     deadline_ms: int
-    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Undeliverable:
-    """Not dispatched, and nothing was logged: the client is ``gone``, or its list has changed (``stale``)."""
+    """Not dispatched, and nothing was logged: the client is ``gone``, its list has changed (``stale``), or there is
+    a call of this id already (``refused``)."""
 
     why: str
+
+
+Reply = Dispatched | Undeliverable
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +80,15 @@ class Calls:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def dispatch(
-        self, session_id: str, epoch: int, call: Dispatch, *, delivered: str = ""
-    ) -> Dispatched | Undeliverable:
-        """The owner's dispatch; the command is on its way when this coroutine first waits. Raises Fenced."""
-        sent = self._store.send(
-            self._store.keys.session(session_id),
+    def dispatch(
+        self, outbox: Outbox, call: Dispatch, *, until: float, delivered: str, then: Callable[[Reply], None]
+    ) -> None:
+        """The owner's dispatch; the call's deadline is ``until`` (the loop's time). ``then`` is told what came."""
+        outbox.put(
             self._store.scripts.dispatch,
-            epoch,
             call.call_id,
             call.client_id,
             call.revision,
-            call.budget_ms,
             call.tool,
             call.model_name,
             call.run_id,
@@ -95,11 +97,9 @@ class Calls:
             call.executing if call.executing is not None else b"",
             delivered,
             *call.before,
+            until=until,
+            then=lambda reply: then(_dispatched(reply)),
         )
-        reply = cast("list[bytes]", await answered(sent))
-        if reply[0] != b"dispatched":
-            return Undeliverable(reply[0].decode())
-        return Dispatched(int(reply[1]), int(reply[2]), int(reply[3]))
 
     async def ack(self, session_id: str, client_id: str, call_id: str) -> bytes:
         """The ``client_tool_acked`` event, the same one for a repeat. Raises Refusal(NOT_FOUND, CONFLICT)."""
@@ -134,16 +134,13 @@ class Calls:
         """An answer was not valid: the instant by which a valid one must come, 0 when the call is settled already."""
         return _number(await self._store.run(session_id, self._store.scripts.refuse, client_id, call_id))
 
-    async def expire(self, session_id: str, epoch: int, call_id: str) -> int:
-        """The owner's timer fired: the instant that the call waits for now, or 0. Raises Fenced."""
-        return _number(await self._store.run(session_id, self._store.scripts.expire, epoch, call_id))
+    def expire(self, outbox: Outbox, call_id: str, then: Callable[[int], None]) -> None:
+        """The owner's timer fired: ``then`` gets the instant that the call waits for now, or 0 when it is settled."""
+        outbox.put(self._store.scripts.expire, call_id, then=lambda reply: then(_number(reply)))
 
-    def end(self, session_id: str, epoch: int, call_id: str, *, timeout: bool, detail: str = "") -> Awaitable[object]:
-        """The child cancelled the call: enqueued now, so that it comes before whatever the owner writes next."""
-        keys = self._store.keys.session(session_id)
-        return self._store.send(
-            keys, self._store.scripts.end_call, epoch, call_id, "timeout" if timeout else "end", detail
-        )
+    def end(self, outbox: Outbox, call_id: str, event: Event, detail: str = "") -> None:
+        """The owner ends a call: ``END`` when the child cancelled it, ``TIMEOUT`` when its clock ran out."""
+        outbox.put(self._store.scripts.end_call, call_id, event.value, detail)
 
     async def get(self, session_id: str, call_id: str) -> Record | None:
         """One call's record, None when there is none (any more)."""
@@ -171,6 +168,25 @@ class Calls:
         found = [_record(call_id, cast("list[Any]", await row)) for call_id, row in zip(ids, rows, strict=True)]
         return [record for record in found if record is not None]
 
+    async def page(self, session_id: str, after: str | None, count: int) -> tuple[list[Record], str | None]:
+        """Up to ``count`` of the session's calls, newest first, behind the call ``after``; and the cursor that goes on.
+
+        Raises Refusal(INVALID_REQUEST) for a cursor that names no call.
+        """
+        keys = self._store.keys.session(session_id)
+        connection = self._store.topology.for_partition(keys.tag)
+        start = 0
+        if after is not None:
+            rank = await connection.call("ZREVRANK", keys.calls, after)
+            if rank is None:
+                raise Refusal(Code.INVALID_REQUEST, "after: names no call")
+            start = _number(rank) + 1
+        reply = await connection.call("ZREVRANGE", keys.calls, start, start + count - 1)
+        ids = [text(item) for item in cast("list[Any]", reply)]
+        rows = [connection.call("HMGET", keys.call(call_id), *_FIELDS) for call_id in ids]
+        found = [_record(call_id, cast("list[Any]", await row)) for call_id, row in zip(ids, rows, strict=True)]
+        return [record for record in found if record is not None], ids[-1] if len(ids) == count else None
+
 
 _FIELDS = (
     "client",
@@ -191,7 +207,16 @@ _FIELDS = (
 
 
 def _number(reply: object) -> int:
-    return int(cast("bytes | int", reply))
+    return int(cast("bytes | int", reply)) if not isinstance(reply, Exception) else 0
+
+
+def _dispatched(reply: object) -> Reply:
+    if isinstance(reply, Exception):
+        return Undeliverable("refused")
+    rows = cast("list[bytes]", reply)
+    if rows[0] != b"dispatched":
+        return Undeliverable(rows[0].decode())
+    return Dispatched(int(rows[1]), int(rows[2]))
 
 
 def _record(call_id: str, fields: list[Any]) -> Record | None:

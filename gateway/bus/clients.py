@@ -16,7 +16,8 @@ from gateway.model.events import EventPayload, OpenPayload
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A registration's record. ``tools`` is the stored list as it was given to ``register``; ``revision`` changes with
-    it; ``expires_ms`` is None while a socket holds it and for a lifetime of ``never``."""
+    it; ``expires_ms`` is None while a socket holds it and for a lifetime of ``never``; ``by_socket``: one made
+    it and can resume it, so without a holder it is asleep."""
 
     client_id: str
     name: str
@@ -27,6 +28,7 @@ class Stored:
     key: str
     held: bool
     expires_ms: int | None
+    by_socket: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +135,13 @@ class Clients:
         return [stored for stored in found if stored is not None]
 
 
-_FIELDS = ("name", "order", "tools", "revision", "ttl", "key", "holder", "expires")
+_FIELDS = ("name", "order", "tools", "revision", "ttl", "key", "holder", "expires", "resume")
 
 
 def _stored(client_id: str, fields: list[Any]) -> Stored | None:
     if fields[0] is None:  # it left between the two reads
         return None
-    name, order, tools, revision, ttl, key, holder, expires = fields
+    name, order, tools, revision, ttl, key, holder, expires, resume = fields
     return Stored(
         client_id,
         text(name),
@@ -150,4 +152,5 @@ def _stored(client_id: str, fields: list[Any]) -> Stored | None:
         text(key),
         bool(holder),
         int(expires) if expires is not None else None,
+        bool(resume),
     )

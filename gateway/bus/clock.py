@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from gateway.bus.connect import Connection, answer
 from gateway.bus.errors import BusError, BusUnavailable, Kind
+from gateway.observe.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ class Clock:
         """Begins to ask and waits for the first sample; ``BusUnavailable`` after ``timeout`` seconds."""
         if self._task is None:
             self._connection.on_up.append(self._wake.set)
-            self._task = asyncio.create_task(self._run(), name="bus clock")
+            self._task = Tasks().spawn("bus.clock", self._run())
         try:
             async with asyncio.timeout(timeout):
                 await self._known.wait()

@@ -10,9 +10,9 @@ import logging
 import random
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 from gateway.bus.address import Address
 from gateway.bus.connect import Backoff, Bounds, Connection, Endpoint, always, answer, open_wire
@@ -20,6 +20,7 @@ from gateway.bus.errors import BusError, BusUnavailable, Kind, Redirect
 from gateway.bus.subscriber import Callback
 from gateway.bus.topology import Shard, Topology
 from gateway.bus.wire import Script, Sent
+from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -147,7 +148,7 @@ class Cluster(Topology):
         """Learns the slots and connects to every primary."""
         if self._task is None:
             self._stale.set()
-            self._task = asyncio.create_task(self._keep_fresh(), name="bus cluster map")
+            self._task = Tasks().spawn("bus.cluster_map", self._keep_fresh())
         try:
             async with asyncio.timeout(timeout):
                 await self._fresh.wait()
@@ -252,7 +253,7 @@ class Cluster(Topology):
         for place, shard in list(self._by_place.items()):
             if shard not in first_slot and not self._held.get(shard):
                 del self._by_place[place]
-                self._background(shard.close(), "bus shard close")
+                self._background(shard.close(), "bus.shard_close")
 
     def _shard_at(self, endpoint: Endpoint, slot: int) -> Shard:
         """The shard of a place, begun if it is new; its probe lies in ``slot``."""
@@ -272,15 +273,15 @@ class Cluster(Topology):
             shard.connection.on_down.append(self._on_down)
             shard.subscriber.on_moved = self._on_moved
             shard.subscriber.on_gap(self._gap)
-            self._background(self._begin(shard), "bus shard start")
+            self._background(self._begin(shard), "bus.shard_start")
         return shard
 
     async def _begin(self, shard: Shard) -> None:
         with contextlib.suppress(BusError):  # it goes on trying, and ``fault`` says so
             await shard.start(5.0)
 
-    def _background(self, work: Any, name: str) -> None:
-        task = asyncio.create_task(work, name=name)
+    def _background(self, work: Coroutine[Any, Any, None], name: LiteralString) -> None:
+        task = Tasks().spawn(name, work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.bus.errors import BusError, BusUnavailable, Kind, NoScript, Redirect
 from gateway.bus.wire import Arg, Bounds, Script, Sent, Server, Wire, as_map, script_call
+from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -261,7 +262,7 @@ class Connection:
         """Begins to connect and waits for the first success; after ``timeout`` seconds raises what is in the way
         (and goes on trying)."""
         if self._task is None:
-            self._task = asyncio.create_task(self._supervise(), name="bus connection")
+            self._task = Tasks().spawn("bus.connection", self._supervise())
         await self.ready(timeout)
 
     async def ready(self, timeout: float) -> None:

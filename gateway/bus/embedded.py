@@ -19,12 +19,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from gateway.bus.connect import Backoff, Endpoint, Login, open_wire
 from gateway.bus.errors import BusError, BusUnavailable, Kind
 from gateway.bus.wire import Bounds
+from gateway.observe.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,19 @@ async def server_version(binary: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in found.groups())
 
 
+async def spawn(binary: Path, arguments: Sequence[str]) -> asyncio.subprocess.Process:
+    """Starts a server that the kernel ends with us (Linux), with no terminal, no output and a bare environment."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(binary)),
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # a terminal's Ctrl-C is for us: the drain still needs the bus
+        env={"PATH": os.defpath, "LC_ALL": "C"},
+    )
+
+
 class EmbeddedServer:
     """A running server as a context manager; ``url`` is its address while it runs.
 
@@ -141,7 +156,7 @@ class EmbeddedServer:
         except BaseException:
             await self.stop()
             raise
-        self._task = asyncio.create_task(self._supervise(), name="embedded server")
+        self._task = Tasks().spawn("bus.embedded", self._supervise())
 
     async def stop(self) -> None:
         """Ends the server, and its private directory."""
@@ -211,16 +226,7 @@ class EmbeddedServer:
 
     async def _launch(self) -> None:
         self.socket.unlink(missing_ok=True)
-        launch = (sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary))
-        self._process = await asyncio.create_subprocess_exec(
-            *launch,
-            *self._arguments(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # a terminal's Ctrl-C is for us: the drain still needs the bus
-            env={"PATH": os.defpath, "LC_ALL": "C"},
-        )
+        self._process = await spawn(self._binary, self._arguments())
         record = (self._data_dir or self.socket.parent) / "pid"
         record.write_text(f"{self._process.pid} {_started(self._process.pid)}\n")
         await self._serves(self._process)

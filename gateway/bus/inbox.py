@@ -4,6 +4,7 @@ Whatever a message says stands in the session's keys too, so after a gap of the 
 (redis.md: no event depends on a push). A restarted node has a new incarnation and never reads its predecessor's mail.
 """
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from gateway.bus.store import Store
@@ -48,20 +49,22 @@ class OwnerCalls(Protocol):
 
 
 class Inbox:
-    """Subscribes this incarnation in every partition and hands on what comes."""
+    """Subscribes this incarnation in every partition and hands on what comes. ``credentials_changed`` is told of a
+    session whose tokens must be looked up again."""
 
-    def __init__(self, store: Store, incarnation: str, owner: OwnerCalls) -> None:
+    def __init__(
+        self, store: Store, incarnation: str, owner: OwnerCalls, credentials_changed: Callable[[str], None]
+    ) -> None:
         self._store = store
         self._incarnation = incarnation
         self._owner = owner
+        self._credentials_changed = credentials_changed
 
     async def open(self) -> None:
         """Returns when every subscription is confirmed."""
         keys, topology = self._store.keys, self._store.topology
-        waits = [
-            topology.subscriber_for(tag).subscribe(keys.inbox(tag, self._incarnation), self._receive)
-            for tag in keys.tags
-        ]
+        waits = [topology.subscribe(keys.inbox(tag, self._incarnation), self._receive) for tag in keys.tags]
+        waits += [topology.subscribe(keys.all_nodes(tag), self._receive) for tag in keys.tags]
         for wait in waits:
             await wait
 
@@ -90,5 +93,7 @@ class Inbox:
                 owner.approval_answered(session_id, approval_id, decision)
             case b"X":
                 owner.deleted(session_id)
+            case b"T":
+                self._credentials_changed(session_id)
             case _:
                 raise ValueError("a message of an unknown kind came to the inbox")

@@ -11,14 +11,16 @@ from uuid import UUID
 
 from gateway.model.limits import PARTITIONS
 
-PERMANENT: Final = ("{g}:sessions:",)
-"""Keys without a lifetime: the index of sessions by creation, one per agent, repaired by whoever reads it."""
+PERMANENT: Final = ("{g}:sessions:*", "{p??}:due", "{p??}:work")
+"""Keys without a lifetime (patterns behind the prefix): the index of sessions by creation, one per agent, repaired by
+whoever reads it; what is due in a partition, and its sessions with work, which hold what is open and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
     """The keys of one session that Python names."""
 
+    session_id: str
     tag: str
     base: str
     due: str
@@ -77,31 +79,34 @@ class Keys:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self.tags: Final = tuple(f"{{p{number:02x}}}" for number in range(PARTITIONS))
-        self.control: Final = f"{prefix}:control"
-        """A channel that every node hears: revoked credentials, rotated secrets. Rare."""
+        self.tags: Final = tuple(f"p{number:02x}" for number in range(PARTITIONS))
+        """The partitions: what stands in the braces of a key."""
         self.leases: Final = f"{prefix}:{{nodes}}:leases"
         self.nodes: Final = f"{prefix}:{{nodes}}:info"
-        self.nodes_tag: Final = "{nodes}"
-        self.index_tag: Final = "{g}"
+        self.nodes_tag: Final = "nodes"
+        self.index_tag: Final = "g"
 
     def session(self, session_id: str) -> SessionKeys:
         """The keys of a session. ``session_id`` is a canonical UUID (36 characters); anything else is a defect of the
         caller: ids of requests are checked where they come in."""
         tag = self.tags[UUID(session_id).int % PARTITIONS]
-        return SessionKeys(tag, f"{self._prefix}:{tag}:s:{session_id}", self.due(tag))
+        return SessionKeys(session_id, tag, f"{self.root(tag)}{session_id}", self.due(tag))
 
     def due(self, tag: str) -> str:
         """What is due in a partition, by the server's milliseconds."""
-        return f"{self._prefix}:{tag}:due"
+        return f"{self._prefix}:{{{tag}}}:due"
 
     def root(self, tag: str) -> str:
         """What the base keys of a partition's sessions begin with."""
-        return f"{self._prefix}:{tag}:s:"
+        return f"{self._prefix}:{{{tag}}}:s:"
 
     def inbox(self, tag: str, incarnation: str) -> bytes:
         """The channel on which one incarnation of a node hears of its sessions in a partition."""
-        return f"{self._prefix}:{tag}:in:{incarnation}".encode()
+        return f"{self._prefix}:{{{tag}}}:in:{incarnation}".encode()
+
+    def all_nodes(self, tag: str) -> bytes:
+        """The channel on which every node hears of a partition's revoked credentials. Rare."""
+        return f"{self._prefix}:{{{tag}}}:all".encode()
 
     def index(self, agent_id: str) -> str:
         """Ids of an agent's sessions by creation."""

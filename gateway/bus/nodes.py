@@ -45,20 +45,25 @@ class Nodes:
         self._store = store
         self.incarnation: Final = incarnation
         self._living: dict[str, Node] = {}
+        self.gone: tuple[str, ...] = ()
+        """Incarnations whose lease had ended at the last renewal, not longer ago than a minute."""
 
     async def renew(self, info: NodeInfo) -> int:
         """Renews this node's lease and reads the others': the bus clock in milliseconds."""
         reply = await self._run(limits.NODE_LEASE_MS, _encode(info))
-        rows = reply[1:]
+        end = 2 + 2 * int(reply[1])
+        rows = reply[2:end]
+        self.gone = tuple(text(incarnation) for incarnation in reply[end:])
         by_name: dict[str, Node] = {}
         for incarnation, data in zip(rows[::2], rows[1::2], strict=True):
-            node = Node(text(incarnation), _decode(data)) if data is not None else None
-            if node is None:
+            if data is None:
                 continue
-            other = by_name.get(node.info.name)
+            node = Node(text(incarnation), _decode(data))
+            other = by_name.setdefault(node.info.name, node)
             # A name is one process at a time (its state folder is locked): the younger one has replaced the elder.
-            if other is None or other.info.started_ms < node.info.started_ms:
-                by_name[node.info.name] = node
+            if other is not node:
+                elder, by_name[node.info.name] = sorted((other, node), key=lambda n: n.info.started_ms)
+                self.gone = (*self.gone, elder.incarnation)
         self._living = {node.incarnation: node for node in by_name.values()}
         return int(reply[0])
 
@@ -75,6 +80,11 @@ class Nodes:
     def lives(self, incarnation: str) -> bool:
         """Whether that incarnation held a lease at the last renewal."""
         return incarnation in self._living
+
+    def takes_work(self, incarnation: str) -> bool:
+        """Whether that incarnation lives and is not going away."""
+        node = self._living.get(incarnation)
+        return node is not None and not node.info.draining
 
     def living(self) -> tuple[Node, ...]:
         """All of them, this one included."""

@@ -16,6 +16,7 @@ from gateway.model.call import TABLE
 from gateway.model.failures import FAILURES
 
 _SHARED: Final = ("prelude", "calls", "clients")
+_HOME_GONE: Final = json.dumps("home_gone: the node that keeps this session's work is gone")
 _ALONE: Final = frozenset({"renew"})
 
 
@@ -61,7 +62,7 @@ def _failures() -> str:
 class Scripts:
     """All scripts, rendered for one deployment. ``sharded``: push by sharded pub/sub (Clusters of Redis 7 or later)."""
 
-    def __init__(self, bounds: Bounds, *, control: str, sharded: bool = False) -> None:
+    def __init__(self, bounds: Bounds, *, sharded: bool = False) -> None:
         constants = {
             "session_ttl": bounds.session_ttl_ms,
             "touch_every": min(3_600_000, bounds.session_ttl_ms // 10),
@@ -74,7 +75,7 @@ class Scripts:
         }
         numbers = ", ".join(f"{name} = {value}" for name, value in constants.items())
         publish = "SPUBLISH" if sharded else "PUBLISH"
-        head = f"local C = {{ {numbers}, publish = '{publish}', control = '{control}' }}\n"
+        head = f"local C = {{ {numbers}, publish = '{publish}', home_gone = [==[{_HOME_GONE}]==] }}\n"
         self._shared = head + _table() + _failures() + "".join(_source(name) for name in _SHARED)
         self.create: Final = self._script("create")
         self.delete: Final = self._script("delete")
@@ -91,6 +92,8 @@ class Scripts:
         self.ping: Final = self._script("ping")
         self.leave: Final = self._script("leave")
         self.release: Final = self._script("release")
+        self.hold: Final = self._script("hold")
+        self.orphans: Final = self._script("orphans")
         self.resume: Final = self._script("resume")
         self.dispatch: Final = self._script("dispatch")
         self.ack: Final = self._script("ack")

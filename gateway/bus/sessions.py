@@ -3,17 +3,22 @@
 Guarantee: what an answer says has been applied on the primary before it is given (bridge 12, "Durable").
 """
 
-from collections.abc import Sequence
+from asyncio import Future
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gateway.bus.store import Store, answered, text
+import msgspec
+
+from gateway.bus.outbox import Outbox
+from gateway.bus.store import Store, text
 from gateway.model import limits
 from gateway.model.clean import LogText, ModelText
 from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
 
 _DELETE_CHUNK = 500
+_json = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,12 @@ class Session:
     display_name: str
     label: str
     created_ms: int
-    active: bool
+    run_id: str | None
+
+    @property
+    def active(self) -> bool:
+        """Whether a run is active now."""
+        return self.run_id is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +125,7 @@ class Sessions:
             token_ttl_ms,
             idempotency.key,
             idempotency.fingerprint,
+            again=bool(idempotency.key),
         )
         how, created_ms, first, expires = cast("list[bytes]", reply)
         await self._index(session_id, agent_id, int(created_ms))
@@ -143,7 +154,7 @@ class Sessions:
             (display or b"").decode(),
             (label or b"").decode(),
             int(created),
-            run is not None,
+            run.decode() if run is not None else None,
         )
 
     async def page(
@@ -192,12 +203,19 @@ class Sessions:
                     found.append(session)
         return found[:count]
 
+    async def count(self, agent_ids: Sequence[str]) -> int:
+        """How many sessions the agents have by their indexes: never fewer than there are."""
+        keys = self._store.keys
+        connection = self._store.topology.for_partition(keys.index_tag)
+        replies = [connection.call("ZCARD", keys.index(agent_id)) for agent_id in agent_ids]
+        return sum([cast("int", await reply) for reply in replies])
+
     async def delete(self, session_id: str) -> None:
         """Removes all of a session; nothing happens where there is none. Its readers and its owner are told."""
         session = await self._find(session_id)
         if session is None:
             return
-        while await self._store.run(session_id, self._store.scripts.delete, _DELETE_CHUNK):
+        while await self._store.run(session_id, self._store.scripts.delete, _DELETE_CHUNK, again=True):
             pass
         keys = self._store.keys
         await self._store.call(keys.index_tag, "ZREM", keys.index(session.agent_id), session_id)
@@ -217,6 +235,7 @@ class Sessions:
             idempotency.key,
             idempotency.fingerprint,
             limits.TOKENS_PER_SESSION,
+            again=bool(idempotency.key),
         )
         how, first, expires = cast("list[bytes]", reply)
         return how == b"replayed", Token(first.decode(), int(expires))
@@ -232,7 +251,7 @@ class Sessions:
 
     async def revoke_token(self, session_id: str, token_id: str) -> bool:
         """Whether there was such a token. Streams and sockets that stand on it are told at once."""
-        return await self._store.run(session_id, self._store.scripts.token_revoke, token_id) == 1
+        return await self._store.run(session_id, self._store.scripts.token_revoke, token_id, again=True) == 1
 
     # --- owner and inputs
 
@@ -253,8 +272,12 @@ class Sessions:
         queued: EventPayload,
         candidate: Owner | None,
         idempotency: Idempotency,
+        *,
+        shared: bool,
+        home_wait_ms: int,
     ) -> tuple[str, Owner]:
-        """Queues an input; where nobody owns the session, ``candidate`` does from now on.
+        """Queues an input; where nobody owns the session, ``candidate`` does from now on, if it may: ``shared`` says
+        that any node may, else the session's home alone. It waits for that ``home_wait_ms`` at most.
 
         Returns the run's id (the first one's, for a replayed key) and the owner. Raises Refusal(QUEUE_FULL, …).
         """
@@ -267,16 +290,41 @@ class Sessions:
             limits.QUEUED_RUNS,
             candidate.node_name if candidate else "",
             candidate.incarnation if candidate else "",
+            int(shared),
+            home_wait_ms,
             idempotency.key,
             idempotency.fingerprint,
+            again=bool(idempotency.key),
         )
         first, incarnation, name, epoch = cast("list[bytes]", reply)
         return first.decode(), Owner(name.decode(), incarnation.decode(), int(epoch))
 
-    async def claim(self, session_id: str, expected: str, node_name: str, incarnation: str) -> int | None:
-        """Makes a node the owner if ``expected`` (an incarnation, or empty) still is: the new epoch, or None."""
-        reply = await self._store.run(session_id, self._store.scripts.claim, expected, node_name, incarnation)
+    async def claim(
+        self, session_id: str, expected: str, heir: Owner | None, *, lost_run: LogText | None, home_wait_ms: int
+    ) -> int | None:
+        """Makes ``heir`` (None: nobody for now) the owner if ``expected`` (an incarnation, or empty) still is.
+
+        ``lost_run``: what the log says of an active run that the expected owner leaves behind; its calls fail with it.
+        None when it gives the session up by itself, between runs. Returns the new epoch, or None.
+        """
+        reply = await self._store.run(
+            session_id,
+            self._store.scripts.claim,
+            expected,
+            heir.node_name if heir else "",
+            heir.incarnation if heir else "",
+            _json(lost_run) if lost_run is not None else b"",
+            home_wait_ms,
+            again=False,
+        )
         return int(cast("bytes", reply)) if reply != b"" else None
+
+    def orphans(self, tag: str, gone: Sequence[str], count: int) -> "Future[object]":
+        """Sessions of a partition that have work and no owner that lives (``read_orphans``); registrations that sockets
+        of the ``gone`` held begin to count their lifetime."""
+        keys, scripts = self._store.keys, self._store.scripts
+        connection = self._store.topology.for_partition(tag)
+        return connection.run(scripts.orphans, (keys.root(tag), keys.due(tag)), (count, *gone))
 
     async def resumption(self, session_id: str) -> Resumption:
         """What a new owner goes on with. Raises Refusal(NOT_FOUND)."""
@@ -287,21 +335,30 @@ class Sessions:
             raise Refusal(Code.NOT_FOUND)
         return Resumption(agent.decode(), child.decode() if child else None, run.decode() if run else None)
 
-    async def start_run(self, session_id: str, epoch: int) -> QueuedRun | None:
-        """Takes the next input, if one waits and none is active. Raises Fenced."""
-        reply = cast("bytes", await self._store.run(session_id, self._store.scripts.run_start, epoch))
-        if not reply:
-            return None
-        return QueuedRun(reply[:36].decode(), ModelText(reply[36:].decode()))
+    def start_run(self, outbox: Outbox, then: Callable[[QueuedRun | None], None]) -> None:
+        """Takes the next input, if one waits and none is active."""
+        outbox.put(self._store.scripts.run_start, then=lambda reply: then(_queued(reply)))
 
     async def cancel(self, session_id: str, idempotency: Idempotency) -> tuple[str | None, str]:
         """Asks the owner to end the active run, or ends the oldest that waits: (run_id, active|queued|none)."""
-        reply = await self._store.run(session_id, self._store.scripts.cancel, idempotency.key, idempotency.fingerprint)
+        reply = await self._store.run(
+            session_id,
+            self._store.scripts.cancel,
+            idempotency.key,
+            idempotency.fingerprint,
+            again=bool(idempotency.key),
+        )
         run_id, kind = cast("list[bytes]", reply)
         return run_id.decode() or None, kind.decode()
 
     async def approve(
-        self, session_id: str, approval_id: str, decision: str, resolved: EventPayload, idempotency: Idempotency
+        self,
+        session_id: str,
+        approval_id: str,
+        decision: str,
+        resolved: EventPayload,
+        result: EventPayload,
+        idempotency: Idempotency,
     ) -> bytes:
         """Answers an approval: the event. Raises Refusal(NOT_FOUND, CONFLICT)."""
         reply = await self._store.run(
@@ -312,36 +369,27 @@ class Sessions:
             resolved,
             idempotency.key,
             idempotency.fingerprint,
+            result,
+            again=bool(idempotency.key),
         )
         return cast("bytes", reply)
 
-    async def append(
+    def append(
         self,
-        session_id: str,
-        epoch: int,
+        outbox: Outbox,
         payloads: Sequence[EventPayload],
         *,
         ends_run: str = "",
         delivered: str = "",
         fields: Sequence[tuple[str, str]] = (),
-    ) -> int:
-        """The owner's events, in the order of these calls; the command is on its way when this coroutine first waits.
+    ) -> None:
+        """The owner's events. ``ends_run``: the run that ends with them; its open calls fail as ``run_gone`` before.
 
-        ``ends_run``: the run that ends with them; its open calls fail as ``run_gone``. ``delivered``: marks for calls,
-        ``"id mark id mark"``. ``fields``: of the session. Returns the last seq. Raises Fenced.
+        ``delivered``: what became of answers at the child, ``"id mark id mark"``. ``fields``: of the session; one that
+        is named ``@id`` is the state of an approval.
         """
         flat = [item for pair in fields for item in pair]
-        sent = self._store.send(
-            self._store.keys.session(session_id),
-            self._store.scripts.append,
-            epoch,
-            ends_run,
-            delivered,
-            len(fields),
-            *flat,
-            *payloads,
-        )
-        return cast("int", await answered(sent))
+        outbox.put(self._store.scripts.append, ends_run, delivered, len(fields), *flat, *payloads)
 
     def publish_delta(self, session_id: str, delta: bytes) -> None:
         """Pushes an unlogged delta to whoever reads now; loss is allowed, so nobody waits for it."""
@@ -349,6 +397,22 @@ class Sessions:
         self._store.topology.for_partition(keys.tag).call(
             "SPUBLISH" if self._store.topology.sharded else "PUBLISH", keys.push, b"D" + delta
         )
+
+
+def read_orphans(reply: object) -> list[tuple[str, Owner]]:
+    """Session ids and who owned them: the incarnation is empty where nobody did."""
+    rows = [text(item) for item in cast("list[Any]", reply)]
+    return [
+        (session_id, Owner(home, incarnation, 0))
+        for session_id, incarnation, home in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+    ]
+
+
+def _queued(reply: object) -> QueuedRun | None:
+    if isinstance(reply, Exception) or not reply:
+        return None
+    entry = cast("bytes", reply)
+    return QueuedRun(entry[:36].decode(), ModelText(entry[36:].decode()))
 
 
 def _behind(session: Session, start: int | None, after: str | None, *, ascending: bool) -> bool:

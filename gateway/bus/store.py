@@ -5,17 +5,23 @@ Order: commands of one session go over one connection in the order of these call
 need not await each (redis.md, "Connections").
 """
 
+import asyncio
 from asyncio import Future
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
-from gateway.bus.errors import ScriptError
+from gateway.bus.errors import BusUnavailable, Kind, ScriptError
 from gateway.bus.keys import Keys, SessionKeys
 from gateway.bus.scripts import Scripts
 from gateway.bus.topology import Topology
 from gateway.bus.wire import Arg, Script
 from gateway.model.errors import Code, Refusal
+
+PATIENCE_S: Final = 20.0
+_PAUSE_S: Final = 0.05
+_LASTING: Final = frozenset({Kind.CLOSED, Kind.NOAUTH, Kind.WRONGPASS, Kind.NOPERM, Kind.VERSION})
+"""Faults that no waiting mends."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -77,21 +83,48 @@ def text(value: object) -> str:
 
 
 class Store:
-    """Runs scripts and commands for sessions."""
+    """Runs scripts and commands for sessions.
 
-    def __init__(self, topology: Topology, keys: Keys, scripts: Scripts) -> None:
+    Whoever waits for an answer here waits through an outage of the bus, for ``patience_s`` at most: a peer's retries are
+    few, and an outage that ends soon should cost it nothing.
+    """
+
+    def __init__(self, topology: Topology, keys: Keys, scripts: Scripts, *, patience_s: float = PATIENCE_S) -> None:
         self.topology: Final = topology
         self.keys: Final = keys
         self.scripts: Final = scripts
+        self._patience_s = patience_s
 
     def send(self, session: SessionKeys, script: Script, *args: Arg) -> Future[object]:
         """Enqueues a script now; whoever awaits the result sees ``ScriptError`` raw (``answered``, ``outcome``)."""
         return self.topology.for_partition(session.tag).run(script, (session.base, session.due), args)
 
-    async def run(self, session_id: str, script: Script, *args: Arg) -> object:
-        """Runs a session's script. Raises Refusal, Fenced or BusUnavailable."""
-        return await answered(self.send(self.keys.session(session_id), script, *args))
+    async def run(self, session_id: str, script: Script, *args: Arg, again: bool) -> object:
+        """Runs a session's script. Raises Refusal, Fenced or BusUnavailable.
+
+        ``again``: the script may run a second time when the answer to the first was lost, since its effect is the same
+        (by the state that it finds, or by an idempotency key). Without it such a loss is the caller's to answer.
+        """
+        session = self.keys.session(session_id)
+        return await self._patiently(session.tag, lambda: self.send(session, script, *args), again=again)
+
+    async def _patiently(self, tag: str, send: Callable[[], Future[object]], *, again: bool) -> object:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._patience_s
+        while True:
+            try:
+                return await answered(send())
+            except BusUnavailable as error:
+                left = end - loop.time()
+                if left <= 0 or error.kind in _LASTING or (error.maybe_applied and not again):
+                    raise
+            await asyncio.sleep(min(_PAUSE_S, left))
+            await self.topology.for_partition(tag).ready(left)
+
+    def now_ms(self, tag: str) -> int:
+        """The clock that stamps a partition's instants, as this node estimates it now."""
+        return int(self.topology.clock_for(tag).now_ms())
 
     async def call(self, tag: str, *args: Arg) -> object:
-        """One command on the connection of a tag. Raises BusUnavailable."""
-        return await self.topology.for_partition(tag).call(*args)
+        """One command that reads, or whose effect is the same the second time. Raises BusUnavailable."""
+        return await self._patiently(tag, lambda: self.topology.for_partition(tag).call(*args), again=True)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, cast
 from gateway.bus.connect import Backoff, Connection, Endpoint, Login, Resolve, always, open_wire
 from gateway.bus.errors import BusError, BusUnavailable, Kind, Redirect
 from gateway.bus.wire import Bounds, Wire
+from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -103,7 +104,7 @@ class Subscriber:
         self._probing = False
         self._closed = False
         self.probe_channel = probe_channel or b"toolrelay:probe:" + secrets.token_hex(8).encode()
-        self.subscribe(self.probe_channel, self._probe_came)
+        self._channels[self.probe_channel] = _Channel((self._probe_came,))
 
     @property
     def up(self) -> bool:
@@ -151,7 +152,8 @@ class Subscriber:
         self.unsubscribe(self.probe_channel, self._probe_came)
         self.probe_channel = channel
         self._probe_back = self._probe_sent
-        self.subscribe(channel, self._probe_came)
+        self._channels.setdefault(channel, _Channel()).callbacks = (self._probe_came,)
+        self._mark(channel)
 
     def _forget_gap(self, callback: Callable[[], None]) -> None:
         with contextlib.suppress(ValueError):
@@ -306,7 +308,7 @@ class Subscriber:
         goes on trying)."""
         if self._task is None:
             self._commands.on_up.append(self.probe_now)
-            self._task = asyncio.create_task(self._supervise(), name="bus subscriber")
+            self._task = Tasks().spawn("bus.subscriber", self._supervise())
         await self.ready(timeout)
 
     async def ready(self, timeout: float) -> None:

@@ -19,6 +19,7 @@ from gateway.bus.errors import BusError, BusUnavailable, Kind
 from gateway.bus.subscriber import Callback, Subscriber
 from gateway.bus.versions import warnings
 from gateway.bus.wire import Script
+from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -214,7 +215,7 @@ class OneServer(Topology):
     async def start(self, *, timeout: float = 5.0) -> None:
         """Connects."""
         if self._sentinels is not None and self._task is None:
-            self._task = asyncio.create_task(self._watch(self._sentinels), name="bus sentinel watch")
+            self._task = Tasks().spawn("bus.sentinel_watch", self._watch(self._sentinels))
         await self._shard.start(timeout)
 
     async def close(self) -> None:

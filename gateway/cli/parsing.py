@@ -12,9 +12,9 @@ class Commands(Protocol):
         self,
         name: str,
         *,
-        help: str,
+        help: str,  # noqa: A002
         description: str,
-        allow_abbrev: bool,  # noqa: A002
+        allow_abbrev: bool,
     ) -> argparse.ArgumentParser:
         """A new parser below."""
         ...

@@ -73,9 +73,9 @@ def for_dev(settings: "Settings") -> "Settings":
 
     if not is_loopback(settings.server.host):
         raise Usage(f"--dev listens on loopback only, not on {settings.server.host}")
-    from gateway.auth.tokens import new_api_key
+    from gateway.auth.tokens import mint_api_key
     from gateway.config.dev import dev_settings
 
-    key = new_api_key()
+    key = mint_api_key()
     print(f"API key of this run: {key}", flush=True)
     return dev_settings(settings, key)

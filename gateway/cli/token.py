@@ -38,15 +38,16 @@ def run_create(arguments: argparse.Namespace) -> int:
 
 def run_inspect(_: argparse.Namespace) -> int:
     """What the text itself says; only a gateway knows whether it is still good. Exit 1 for no token of ours."""
-    from gateway.auth.tokens import session_of
-    from gateway.cli.output import Failure
+    from gateway.auth.tokens import read_session_token
+    from gateway.cli.output import Failure, say
 
     # Not an argument: arguments stand in the shell's history and in the list of processes.
     text = (getpass("token: ") if sys.stdin.isatty() else sys.stdin.readline(LINE_CHARS)).strip()
-    session = session_of(text)
-    if session is None:
+    token = read_session_token(text)
+    if token is None:
         raise Failure("this is no session token of toolrelay: its form or its checksum is not right")
-    print(f"session token for {session}; its checksum is right. Offline nobody can tell whether it was revoked.")
+    print(f"a token of session {token.session_id}; form and checksum are right")
+    say("only the gateway knows whether it is still good")
     return 0
 
 

@@ -16,7 +16,7 @@ import msgspec
 from gateway.model.limits import CHILD_JSON_DEPTH
 from gateway.model.narrowing import loosened
 from gateway.model.references import References
-from gateway.model.schema_cost import cheap_depth
+from gateway.model.schema_cost import Depths, cheap_depths
 from gateway.model.schema_words import REFERENCES, Dialect, Schema, Steps, dialect_of, path_text, subschemas, walk
 from gateway.model.strictjson import json_depth
 
@@ -38,7 +38,7 @@ _INTENT: Final = "intent"
 _IN_PLACE: Final = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
 
 
-class SchemaProblem(Exception):
+class BadSchemaError(Exception):
     """A schema that no client may register: where in it, and why. ``reason`` quotes nothing."""
 
     def __init__(self, steps: Steps, reason: str) -> None:
@@ -58,19 +58,23 @@ class Mismatch(NamedTuple):
 
 
 class Enforced(msgspec.Struct, frozen=True):
-    """A compiled schema. ``exact`` checks values of at most ``exact_depth`` levels, ``partial`` those below, and all
-    when there is no ``exact``. ``notes`` say what is not enforced; ``expressions`` counts the regular ones."""
+    """A compiled schema.
+
+    ``exact`` is the client's own; it judges values down to ``depths.verdict`` levels and names errors down to
+    ``depths.naming``. ``partial`` accepts more and costs little: it takes over beyond, and where there is no ``exact``.
+    ``notes`` say what is not enforced; ``expressions`` counts the regular ones.
+    """
 
     exact: jsonschema_rs.Validator | None
     partial: jsonschema_rs.Validator | None
-    exact_depth: int
+    depths: Depths
     notes: tuple[str, ...]
     expressions: int
     declares_intent: bool
 
 
 def check_schema(parameters: bytes) -> Enforced:
-    """Compile a tool's schema. Raises ``SchemaProblem`` for one that is not valid, refers to something outside itself
+    """Compile a tool's schema. Raises ``BadSchemaError`` for one that is not valid, refers to something outside itself
     or can accept no object."""
     return _compile(parameters)
 
@@ -78,14 +82,19 @@ def check_schema(parameters: bytes) -> Enforced:
 def check_arguments(parameters: bytes, arguments: dict[str, Any]) -> Mismatch | None:
     """The first thing in ``arguments`` that the tool's schema does not accept; ``None`` when all fits."""
     enforced = _compile(parameters)
-    validator = enforced.exact
-    if validator is None or (
-        enforced.partial is not None and json_depth(msgspec.json.encode(arguments)) > enforced.exact_depth
-    ):
-        validator = enforced.partial
-    if validator is None or validator.is_valid(arguments):
+    exact, partial = enforced.exact, enforced.partial
+    verdict = naming = exact
+    if partial is not None:
+        depth = json_depth(msgspec.json.encode(arguments))
+        verdict = exact if depth <= enforced.depths.verdict and exact is not None else partial
+        naming = exact if depth <= enforced.depths.naming and exact is not None else partial
+    if verdict is None or naming is None:
+        raise AssertionError("a compiled schema has a validator")
+    if verdict.is_valid(arguments):
         return None
-    error = next(iter(validator.iter_errors(arguments)))
+    error = next(iter(naming.iter_errors(arguments)), None)
+    if error is None:
+        return Mismatch("arguments", "do not fit the tool's schema")
     return Mismatch(path_text("arguments", tuple(error.instance_path)), _reason(error))
 
 
@@ -101,7 +110,7 @@ def _compile(parameters: bytes) -> Enforced:
     schema = cast(dict[str, Any], msgspec.json.decode(parameters))
     dialect = dialect_of(schema)
     if dialect is None:
-        raise SchemaProblem(("$schema",), "names no dialect that is known here")
+        raise BadSchemaError(("$schema",), "names no dialect that is known here")
     references = References(schema, dialect)
     expressions = _check_words(schema, references)
     refused: set[str] = set()
@@ -117,19 +126,20 @@ def _compile(parameters: bytes) -> Enforced:
         except jsonschema_rs.ValidationError as other:
             raise _problem(schema, references, other) from None
     if not _takes_objects(schema):
-        raise SchemaProblem(("type",), "must be object")
+        raise BadSchemaError(("type",), "must be object")
     notes: tuple[str, ...] = ()
-    depth = CHILD_JSON_DEPTH
+    depths = Depths(CHILD_JSON_DEPTH, CHILD_JSON_DEPTH)
     partial = None
     if exact is None:
         notes = (f"regular expressions not enforced here: {len(refused)} (not linear, or too large)",)
         partial = _validator(loosened(schema, refused.__contains__), Dialect.DRAFT2020)
     elif b'"$r' in parameters or b'"$dynamicRef"' in parameters:
-        depth = cheap_depth(schema, references, CHILD_JSON_DEPTH)
-        if depth < CHILD_JSON_DEPTH:
-            notes = (f"enforced in part for arguments more than {depth} levels deep: references that multiply",)
+        depths = cheap_depths(schema, references, CHILD_JSON_DEPTH)
+        if min(depths) < CHILD_JSON_DEPTH:
             partial = _validator(loosened(schema, lambda _: False), Dialect.DRAFT2020)
-    return Enforced(exact, partial, depth, notes, expressions, _declares_intent(schema, references))
+        if depths.verdict < CHILD_JSON_DEPTH:
+            notes = (f"enforced in part for arguments over {max(depths.verdict, 0)} levels: references that multiply",)
+    return Enforced(exact, partial, depths, notes, expressions, _declares_intent(schema, references))
 
 
 def _validator(schema: Schema, dialect: Dialect) -> jsonschema_rs.Validator:
@@ -144,12 +154,12 @@ def _check_words(schema: dict[str, Any], references: References) -> int:
         for word in REFERENCES:
             reference: object = inner.get(word)
             if isinstance(reference, str) and not references.local(reference):
-                raise SchemaProblem((*steps, word), "must stay inside the schema: remote references are not followed")
+                raise BadSchemaError((*steps, word), "must stay inside the schema: remote references are not followed")
         if steps and inner.get("$schema", schema.get("$schema")) != schema.get("$schema"):
-            raise SchemaProblem((*steps, "$schema"), "must be that of the root")
+            raise BadSchemaError((*steps, "$schema"), "must be that of the root")
         expressions += sum(1 for _ in _expressions(inner))
         if expressions > EXPRESSIONS:
-            raise SchemaProblem((), f"has more than {EXPRESSIONS} regular expressions")
+            raise BadSchemaError((), f"has more than {EXPRESSIONS} regular expressions")
     return expressions
 
 
@@ -186,14 +196,14 @@ def _without(value: Any, refused: set[str]) -> Any:
     return kept
 
 
-def _problem(schema: dict[str, Any], references: References, error: jsonschema_rs.ValidationError) -> SchemaProblem:
+def _problem(schema: dict[str, Any], references: References, error: jsonschema_rs.ValidationError) -> BadSchemaError:
     if error.kind.name in ("$ref", "referencing"):
         for steps, inner in walk(schema):
             reference: object = inner.get("$ref")
             if isinstance(reference, str) and references.resolve(reference, schema) is None:
-                return SchemaProblem((*steps, "$ref"), "leads to nothing in the schema")
-        return SchemaProblem((), "has a reference that leads to nothing in it")
-    return SchemaProblem(tuple(error.instance_path), f"is not valid JSON Schema ({error.kind.name})")
+                return BadSchemaError((*steps, "$ref"), "leads to nothing in the schema")
+        return BadSchemaError((), "has a reference that leads to nothing in it")
+    return BadSchemaError(tuple(error.instance_path), f"is not valid JSON Schema ({error.kind.name})")
 
 
 def _takes_objects(schema: dict[str, Any]) -> bool:

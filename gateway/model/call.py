@@ -32,6 +32,7 @@ class Event(StrEnum):
     ANSWER = "answer"  # its client's result was valid
     REFUSE = "refuse"  # its client's result was not valid and may be corrected (bridge 6)
     DUE = "due"  # the instant it waits for has passed
+    TIMEOUT = "timeout"  # the child's own clock ran out
     LEAVE = "leave"  # its client left, lapsed or was taken over
     END = "end"  # the child cancelled it, or its run or its owner is gone
     RETAKE = "retake"  # its client's place was taken over by key and the tool is idempotent
@@ -89,6 +90,7 @@ TABLE: Final[Mapping[State, Mapping[Event, Transition]]] = {
         Event.ANSWER: _applied(State.ANSWERED),
         Event.REFUSE: _applied(State.DISPATCHED),
         Event.DUE: _applied(State.FAILED, Reason.ACK_TIMEOUT),
+        Event.TIMEOUT: _applied(State.FAILED, Reason.ACK_TIMEOUT),
         Event.LEAVE: _applied(State.FAILED, Reason.CLIENT_GONE),
         Event.END: _applied(State.FAILED, Reason.RUN_GONE),
         Event.RETAKE: _applied(State.DISPATCHED),
@@ -98,6 +100,7 @@ TABLE: Final[Mapping[State, Mapping[Event, Transition]]] = {
         Event.ANSWER: _applied(State.ANSWERED),
         Event.REFUSE: _applied(State.ACKED),
         Event.DUE: _applied(State.FAILED, Reason.RESULT_TIMEOUT),
+        Event.TIMEOUT: _applied(State.FAILED, Reason.RESULT_TIMEOUT),
         Event.LEAVE: _applied(State.FAILED, Reason.CLIENT_GONE),
         Event.END: _applied(State.FAILED, Reason.RUN_GONE),
         Event.RETAKE: _applied(State.DISPATCHED),
@@ -107,6 +110,7 @@ TABLE: Final[Mapping[State, Mapping[Event, Transition]]] = {
         Event.ANSWER: _stays(State.ANSWERED, Verdict.CONFLICT),  # a repeat, if it is the same: see step
         Event.REFUSE: _stays(State.ANSWERED, Verdict.CONFLICT),
         Event.DUE: _stays(State.ANSWERED, Verdict.IGNORED),
+        Event.TIMEOUT: _stays(State.ANSWERED, Verdict.IGNORED),
         Event.LEAVE: _stays(State.ANSWERED, Verdict.IGNORED),
         Event.END: _stays(State.ANSWERED, Verdict.IGNORED),
         Event.RETAKE: _stays(State.ANSWERED, Verdict.IGNORED),
@@ -116,6 +120,7 @@ TABLE: Final[Mapping[State, Mapping[Event, Transition]]] = {
         Event.ANSWER: _stays(State.FAILED, Verdict.CONFLICT),
         Event.REFUSE: _stays(State.FAILED, Verdict.CONFLICT),
         Event.DUE: _stays(State.FAILED, Verdict.IGNORED),
+        Event.TIMEOUT: _stays(State.FAILED, Verdict.IGNORED),
         Event.LEAVE: _stays(State.FAILED, Verdict.IGNORED),
         Event.END: _stays(State.FAILED, Verdict.IGNORED),
         Event.RETAKE: _stays(State.FAILED, Verdict.IGNORED),
@@ -201,8 +206,9 @@ def _apply(call: Call, event: Event, cell: Transition, now_ms: int, client_id: s
             return replace(
                 call, state=cell.to, client_id=client_id, attempt=call.attempt + 1, acked=False, refused=False, due=due
             )
-        case Event.DUE | Event.LEAVE | Event.END:
-            reason = Reason.RESULT_TIMEOUT if call.refused and event is Event.DUE else cell.reason
+        case Event.DUE | Event.TIMEOUT | Event.LEAVE | Event.END:
+            timed_out = event in (Event.DUE, Event.TIMEOUT)
+            reason = Reason.RESULT_TIMEOUT if call.refused and timed_out else cell.reason
             return replace(call, state=cell.to, reason=reason, outcome=_doubt(call))
 
 

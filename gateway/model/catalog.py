@@ -39,9 +39,10 @@ class Descriptor(msgspec.Struct, frozen=True):
 
     def encoded(self) -> ModelJson:
         """The entry as compact JSON, with the four fields that the child counts."""
-        return ModelJson(
+        return cast(
+            ModelJson,
             b'{"name":%b,"description":%b,"input_schema":%b,"timeout_ms":%d}'
-            % (compact(self.name), compact(self.description), self.input_schema, self.timeout_ms)
+            % (compact(self.name), compact(self.description), self.input_schema, self.timeout_ms),
         )
 
 
@@ -116,7 +117,9 @@ def build_catalog(
     for entry, tool in tools:
         name = names[entry.client_id, tool.name]
         candidates[name] = _candidate(name, tool, redaction, (excluded or {}).get(name))
-    preferred = sorted(tools, key=lambda pair: (rank.get(names[pair[0].client_id, pair[1].name], len(rank)), -pair[0].order))
+    preferred = sorted(
+        tools, key=lambda pair: (rank.get(names[pair[0].client_id, pair[1].name], len(rank)), -pair[0].order)
+    )
     native = _fill([candidates[names[entry.client_id, tool.name]][0] for entry, tool in preferred], own)
     items: list[Item] = []
     for entry, tool in tools:
@@ -143,7 +146,7 @@ def own_descriptors(*, dynamic_tools: bool = True) -> tuple[Descriptor, ...]:
 
 def registry_json(descriptors: Iterable[Descriptor]) -> ModelJson:
     """The array ``client_tools`` of ``initialize``, compact."""
-    return ModelJson(b"[" + b",".join(descriptor.encoded() for descriptor in descriptors) + b"]")
+    return cast(ModelJson, b"[" + b",".join(descriptor.encoded() for descriptor in descriptors) + b"]")
 
 
 def _candidate(

@@ -30,6 +30,7 @@ class Code(Enum):
     NOT_FOUND = Row("not_found", 404, "there is no such thing here")
     METHOD_NOT_ALLOWED = Row("invalid_request", 405, "this method is not allowed here")
     INVALID_REQUEST = Row("invalid_request", 400, "the request is not valid")
+    REQUEST_TIMEOUT = Row("invalid_request", 408, "the request's body did not come in time")
     TOO_LARGE = Row("invalid_request", 413, "the request is too large")
     UNSUPPORTED_MEDIA = Row("invalid_request", 415, "the body must be JSON without a content encoding")
     CONFLICT = Row("conflict", 409, "this contradicts what is already recorded")

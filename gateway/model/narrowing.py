@@ -54,7 +54,7 @@ class _Copied(NamedTuple):
     loose: bool  # whether it accepts more than its original
 
 
-class _Unfolds(Exception):
+class _UnfoldsError(Exception):
     """The schema has too many nodes with its references followed."""
 
 
@@ -68,7 +68,7 @@ def narrow(schema: ModelJson) -> Narrowed:
     copier = _Copier(root)
     try:
         copy = copier.copy(root, (), _Scope(root, ())).schema
-    except _Unfolds:
+    except _UnfoldsError:
         return Narrowed(None, (f"not native: more than {NODES} subschemas when its references are followed",))
     if copy is True:
         copy = {}
@@ -80,7 +80,7 @@ def narrow(schema: ModelJson) -> Narrowed:
     if fitted is None:
         limit = f"{CHILD_SCHEMA_BYTES} bytes or {CHILD_SCHEMA_DEPTH} levels"
         return Narrowed(None, (*notes, f"not native: the schema has more than {limit}"))
-    return Narrowed(ModelJson(fitted), notes)
+    return Narrowed(cast(ModelJson, fitted), notes)
 
 
 def loosened(root: Schema, refused: Callable[[str], bool]) -> Schema:
@@ -90,7 +90,7 @@ def loosened(root: Schema, refused: Callable[[str], bool]) -> Schema:
     """
     try:
         return _Copier(root, refused).copy(root, (), _Scope(root, ())).schema
-    except _Unfolds:
+    except _UnfoldsError:
         return {"type": "object"}
 
 
@@ -132,7 +132,7 @@ class _Copier:
             return _Copied(schema, loose=False)
         self._nodes += 1
         if self._nodes > NODES:
-            raise _Unfolds
+            raise _UnfoldsError
         if schema is not scope.base and self._references.opens_scope(schema):
             scope = scope._replace(base=schema)
         target = schema.get("$ref")
@@ -218,7 +218,7 @@ class _Copier:
         self, schema: dict[str, Any], copy: dict[str, Any], loose: set[str], at: Steps, scope: _Scope
     ) -> None:
         """``items`` as a list, with ``additionalItems`` (before 2020-12), in the words of 2020-12."""
-        first = self._many("items", schema["items"], (*at, "items"), scope)
+        first = self.many("items", schema["items"], (*at, "items"), scope)
         if first.schema:
             copy["prefixItems"] = first.schema
         rest = schema.get("additionalItems", True)
@@ -229,19 +229,19 @@ class _Copier:
         if first.loose:
             loose.add("items")
 
-    def _one(self, word: str, value: Any, at: Steps, scope: _Scope) -> _Part:
+    def one(self, word: str, value: Any, at: Steps, scope: _Scope) -> _Part:
         if isinstance(value, (dict, bool)):
             return _Part(*self.copy(cast(Schema, value), at, scope))
         # A list in ``items`` is said anew by _old_arrays; anything else is no schema.
         return _Part(None, loose=not (word == "items" and isinstance(value, list)))
 
-    def _many(self, word: str, value: Any, at: Steps, scope: _Scope) -> _Part:
+    def many(self, word: str, value: Any, at: Steps, scope: _Scope) -> _Part:
         if not isinstance(value, list) or not value:
             return _Part(None, loose=word != "items")
         copies = [self.copy(inner, (*at, index), scope) for index, inner in enumerate(cast(list[Schema], value))]
         return _Part([inner.schema for inner in copies], any(inner.loose for inner in copies))
 
-    def _named(self, word: str, value: Any, at: Steps, scope: _Scope) -> _Part:
+    def named(self, word: str, value: Any, at: Steps, scope: _Scope) -> _Part:
         if not isinstance(value, dict):
             return _Part(None, loose=True)
         named = cast(dict[str, Schema], value)
@@ -252,9 +252,9 @@ class _Copier:
 
 
 _PARTS: Final[dict[str, Callable[[_Copier, str, Any, Steps, _Scope], _Part]]] = {
-    **dict.fromkeys(("additionalProperties", "contains", "items", "not", "propertyNames"), _Copier._one),
-    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _Copier._many),
-    **dict.fromkeys(("patternProperties", "properties"), _Copier._named),
+    **dict.fromkeys(("additionalProperties", "contains", "items", "not", "propertyNames"), _Copier.one),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), _Copier.many),
+    **dict.fromkeys(("patternProperties", "properties"), _Copier.named),
 }
 
 

@@ -5,13 +5,15 @@ Without references a check visits each subschema at most once for each part of a
 them with each level of the value. The bound counts visits along one path down a value.
 """
 
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from gateway.model.references import References
 from gateway.model.schema_words import NAMED, REFERENCES, Schema
 
-VISITS: Final = 20_000
-"""Visits along one path of a value that are still cheap (some milliseconds)."""
+VERDICT_VISITS: Final = 1_000_000
+"""Visits along one path of a value for which a yes or no still takes some 50 ms."""
+NAMING_VISITS: Final = 1_000
+"""The same where the error is to be named: the library then keeps what each alternative says (45 us a visit)."""
 _SAME_PLACE: Final = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
 )
@@ -43,21 +45,31 @@ class _Node:
         self.below: list[list[_Node]] = []
 
 
-def cheap_depth(root: Schema, references: References, deepest: int) -> int:
-    """The number of levels of a value, at most ``deepest``, down to which ``VISITS`` are enough."""
+class Depths(NamedTuple):
+    """How many levels a value may have for a verdict, and for an error with its path; -1 when not even one."""
+
+    verdict: int
+    naming: int
+
+
+def cheap_depths(root: Schema, references: References, deepest: int) -> Depths:
+    """The levels, at most ``deepest``, down to which a check stays within the two bounds on visits."""
     nodes: dict[int, _Node] = {}
     top = _node(root, root, references, nodes)
     before: dict[_Node, int] = {}
+    naming = deepest
     for depth in range(deepest + 1):
         visits: dict[_Node, int] = {}
         for node in nodes.values():
             _count(node, before, visits, set())
-        if visits.get(top, 1) > VISITS:
-            return depth - 1
+        if visits[top] > NAMING_VISITS:
+            naming = min(naming, depth - 1)
+        if visits[top] > VERDICT_VISITS:
+            return Depths(depth - 1, naming)
         if visits == before:
-            return deepest
+            break
         before = visits
-    return deepest
+    return Depths(deepest, naming)
 
 
 def _count(node: _Node, before: dict[_Node, int], visits: dict[_Node, int], open_: set[_Node]) -> int:
@@ -69,7 +81,7 @@ def _count(node: _Node, before: dict[_Node, int], visits: dict[_Node, int], open
     total = 1 + sum(_count(inner, before, visits, open_) for inner in node.same)
     total += sum(max(before.get(inner, 0) for inner in group) for group in node.below)
     open_.discard(node)
-    visits[node] = min(total, VISITS + 1)
+    visits[node] = min(total, VERDICT_VISITS + 1)
     return visits[node]
 
 

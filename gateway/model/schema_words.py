@@ -31,7 +31,9 @@ ONE: Final = frozenset(
 """Keywords that hold one schema."""
 MANY: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
 """Keywords that hold a list of schemas (``items`` did before 2020-12)."""
-NAMED: Final = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
+NAMED: Final = frozenset(
+    {"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"}
+)
 """Keywords that hold schemas under names (``dependencies`` may hold lists of names beside them)."""
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 ANNOTATIONS: Final = frozenset({"default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"})

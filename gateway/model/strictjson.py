@@ -7,9 +7,10 @@ twice shows as a colon more in what came than in what its value encodes to. Both
 """
 
 import re
+import sys
 from itertools import accumulate, count
 from operator import sub
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -20,6 +21,11 @@ _KEPT: Final = b'"[]{}:'
 _DROPPED: Final = bytes(byte for byte in range(256) if byte not in _KEPT)
 _ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
 _TWICE_OPEN: Final = bytes(2 if byte == ord("[") else 0 for byte in range(256))
+_ZEROS: Final = bytes.maketrans(b"123456789", b"0" * 9)
+_LARGEST: Final = int(sys.float_info.max)
+_LARGEST_DIGITS: Final = 308
+_HUGE: Final = b"0" * (_LARGEST_DIGITS + 1)
+"""An integer with that many digits may be Infinity to a peer that reads doubles, and an error to the child."""
 _ROUNDS: Final = 8
 _ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
@@ -52,6 +58,8 @@ def parse_json(
         if mend_surrogates and (mended := replace_surrogates(raw)) != raw:
             return parse_json(mended, max_depth=max_depth, max_bytes=max_bytes + len(mended) - len(raw))
         raise Refusal(Code.INVALID_REQUEST, f"not valid JSON: {_reason(error)}") from None
+    if len(raw) > _LARGEST_DIGITS and _HUGE in raw.translate(_ZEROS) and _has_huge_integer(value):
+        raise Refusal(Code.INVALID_REQUEST, "not valid JSON: a number is out of range")
     if _has_name_twice(raw, value):
         raise Refusal(Code.INVALID_REQUEST, "an object in the JSON has the same name twice")
     return value
@@ -95,6 +103,19 @@ def _has_name_twice(raw: bytes, value: Any) -> bool:
     if b"\\u" not in raw:
         return raw.count(b":") != encoded.count(b":")
     return _marks(raw).count(b":") != _marks(encoded).count(b":")
+
+
+def _has_huge_integer(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            waiting += cast(dict[str, Any], inner).values()
+        elif isinstance(inner, list):
+            waiting += cast(list[Any], inner)
+        elif isinstance(inner, int) and abs(inner) > _LARGEST:
+            return True
+    return False
 
 
 def _reason(error: msgspec.DecodeError) -> str:

@@ -7,7 +7,7 @@ names that are in the alphabet.
 import re
 from typing import Any, Final, NoReturn, cast
 
-from gateway.model.arguments import EXPRESSIONS, SchemaProblem, check_schema
+from gateway.model.arguments import EXPRESSIONS, BadSchemaError, check_schema
 from gateway.model.errors import Code, Refusal
 from gateway.model.limits import (
     CHILD_TIMEOUT_MAX_MS,
@@ -95,7 +95,7 @@ def _parameters(value: object, at: str) -> bytes:
         raise Refusal(Code.TOO_LARGE, f"{at} has more than {TOOL_SCHEMA_BYTES} bytes")
     try:
         check_schema(encoded)
-    except SchemaProblem as problem:
+    except BadSchemaError as problem:
         _refuse(f"{path_text(at, problem.steps)} {problem.reason}")
     return encoded
 

@@ -32,6 +32,8 @@ Redact = Callable[[str], str]
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 LINE_BREAKERS = re.compile(r"[^\x20-\x7e]|[\"\\]")
+# ASCII output: no control, ANSI sequence, U+0085 or U+2028 can end a line or move a reader's cursor.
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 TRUSTED = ("event", "level", "timestamp", "part")  # ours, made of literals: redaction has nothing to find there
 
 
@@ -92,7 +94,7 @@ def configure(
     """
     _install(LEVELS[level], redact or _unchanged, stream, pretty)
     root = logging.getLogger()
-    root.handlers = [_Library()]
+    root.handlers = [*(each for each in root.handlers if not isinstance(each, _Library)), _Library()]
     root.setLevel(max(LEVELS[level], logging.WARNING))
 
 
@@ -194,8 +196,7 @@ def _unchanged(text: str) -> str:
 
 
 def _json(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:
-    # ASCII output: no control, ANSI sequence, U+0085 or U+2028 can end a line or move a reader's cursor.
-    return json.dumps(event, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return _encode(event)
 
 
 def _pretty(_logger: object, _method: str, event: MutableMapping[str, Any]) -> str:

@@ -36,7 +36,8 @@ log = get_logger("feeds")
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """What ends or changes a reader's right to read: ``deleted``, ``token <id>``, ``taken <holder> <client>``."""
+    """What ends or changes a reader's right to read: ``deleted``, ``token <id>``, ``taken <holder> <client>``; ``gap``:
+    such a signal may have been missed, so whoever stands on a token looks at it again."""
 
     kind: str
     detail: str = ""
@@ -175,8 +176,12 @@ class Reader:
 
     @property
     def head(self) -> int:
-        """The log's last seq, as far as this node knows."""
+        """The log's last seq, as far as this node knows; it may be behind the log for a moment."""
         return self._feed.head
+
+    def raise_head(self, head: int) -> None:
+        """The log is known to reach ``head``."""
+        self._feed.raise_head(head)
 
     @property
     def behind(self) -> bool:
@@ -338,12 +343,11 @@ class Feeds:
     async def _subscribe(self, session_id: str) -> Feed:
         keys = self._store.keys.session(session_id)
         feed = Feed(session_id)
-        subscriber = self._store.topology.subscriber_for(keys.tag)
-        await subscriber.subscribe(keys.push, feed.receive)
+        await self._store.topology.subscribe(keys.push, feed.receive)
         try:
             feed.raise_head(await self._log.head(session_id))
         except BaseException:
-            subscriber.unsubscribe(keys.push, feed.receive)
+            self._store.topology.unsubscribe(keys.push, feed.receive)
             raise
         self._feeds[session_id] = feed
         return feed
@@ -354,11 +358,14 @@ class Feeds:
         if not feed.readers and self._feeds.get(feed.session_id) is feed:
             del self._feeds[feed.session_id]
             keys = self._store.keys.session(feed.session_id)
-            self._store.topology.subscriber_for(keys.tag).unsubscribe(keys.push, feed.receive)
+            self._store.topology.unsubscribe(keys.push, feed.receive)
 
     async def replay(self, session_id: str, after: int, count: int = _PAGE) -> list[Entry]:
         """A page of the log as a reader may have it: dispatches of open calls in their executing form (bridge 11)."""
-        entries = await self._log.after(session_id, after, count)
+        return await self.executing(session_id, await self._log.after(session_id, after, count))
+
+    async def executing(self, session_id: str, entries: list[Entry]) -> list[Entry]:
+        """Entries of the log as a reader may have them: dispatches of open calls in their executing form."""
         return [await self._executing(session_id, entry) for entry in entries]
 
     async def _executing(self, session_id: str, entry: Entry) -> Entry:
@@ -379,13 +386,16 @@ class Feeds:
     async def catch_up(self) -> None:
         """After a gap of the subscription: every feed learns its log's head, and its readers read what they missed."""
         for session_id, feed in list(self._feeds.items()):
+            signal = Signal("gap")
             try:
                 feed.raise_head(await self._log.head(session_id))
-            except Refusal:
-                feed.receive(b"Xdeleted")  # what said so may be among what was missed
+            except Refusal:  # it was deleted meanwhile
+                signal = Signal("deleted")
             except BusUnavailable as error:
                 log.warning("a feed could not catch up", session_id=session_id, error=error)
                 return
+            for reader in list(feed.readers):
+                reader.push_signal(signal)
 
 
 def _replace_arguments(event: bytes, hidden: bytes, executing: bytes) -> bytes:

@@ -1,4 +1,7 @@
-"""This node among the others: the lease that says it lives. Owns the renewal; what a lapse means is decided elsewhere."""
+"""This node among the others: the lease that says it lives.
+
+Owns the renewal; what a lapse means is decided elsewhere.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -15,15 +18,17 @@ _LEAVE_S: Final = 2.0
 
 
 class Membership:
-    """Renews this node's lease every second. ``info`` is asked anew each time."""
+    """Renews this node's lease every second. ``info`` is asked anew each time; ``on_contact`` hears of each success."""
 
-    def __init__(self, nodes: Nodes, info: Callable[[], NodeInfo]) -> None:
+    def __init__(self, nodes: Nodes, info: Callable[[], NodeInfo], on_contact: Callable[[], None]) -> None:
         self._nodes = nodes
         self._info = info
+        self._on_contact = on_contact
 
     async def join(self) -> None:
         """The first lease. Raises BusUnavailable."""
         await self._nodes.renew(self._info())
+        self._on_contact()
 
     async def run(self) -> None:
         """Renewals without end; the caller supervises them."""
@@ -31,6 +36,7 @@ class Membership:
             await asyncio.sleep(limits.NODE_RENEW_MS / 1000)
             try:
                 await self._nodes.renew(self._info())
+                self._on_contact()
             except BusUnavailable as error:
                 log.warning("the lease could not be renewed", error=error)
 

@@ -70,15 +70,19 @@ class Owners:
         self._make = make
         self._runners: dict[str, Runner] = {}
         self._adopting: set[str] = set()
+        self._left: set[str] = set()  # sessions that lost their runner while the bus was away
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._runners)
 
-    def forget(self, session_id: str, runner: Runner) -> None:
-        """A runner has ended by itself."""
+    def forget(self, session_id: str, runner: Runner, *, work_left: bool) -> None:
+        """A runner has ended by itself. ``work_left``: the bus was away for too long; the session is looked at again
+        when it is back."""
         if self._runners.get(session_id) is runner:
             del self._runners[session_id]
+            if work_left:
+                self._left.add(session_id)
 
     def input_waiting(self, session_id: str) -> None:
         """An input was queued, or the session was given to this node."""
@@ -150,6 +154,9 @@ class Owners:
         """After a gap of the inbox' subscription: every runner reads what it may have missed."""
         for runner in self._runners.values():
             runner.resync()
+        left, self._left = self._left, set()
+        for session_id in left:
+            self._adopt(session_id)
 
     async def close(self) -> None:
         """Ends every runner, side by side."""

@@ -5,20 +5,20 @@ It decides who owns a session where nobody does; how its owner runs it is the ow
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 from uuid import UUID, uuid4, uuid5
 
 from gateway.bus.errors import BusUnavailable
-from gateway.bus.nodes import Node, Nodes
-from gateway.bus.sessions import Created, Idempotency, Owner, Session, Sessions
+from gateway.bus.nodes import Nodes
+from gateway.bus.sessions import Created, Idempotency, Session, Sessions
 from gateway.model import events, limits
 from gateway.model.clean import ModelText
 from gateway.model.errors import Code, Refusal
-from gateway.model.redaction import Redactor
+from gateway.model.redaction import Redactor, trusted
 from gateway.model.text import clean_text, escaped_bytes
 from gateway.observe.log import get_logger
 from gateway.services.feeds import Feeds, Reader, Signal
+from gateway.services.succession import Agent, Succession
 
 log = get_logger("sessions")
 
@@ -29,15 +29,6 @@ CANCEL_S: Final = 10.0
 _PROMPT_FRAME_BYTES: Final = limits.CHILD_INPUT_FRAME_BYTES - 512
 _ENDS: Final = (b'"type":"run_completed"', b'"type":"run_cancelled"', b'"type":"run_failed"')
 _SESSIONS_OF_KEYS: Final = UUID("6f1d1a52-8a0f-5d0b-9d0e-2f3d2a6c9b41")
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """An agent as sessions need it: ``shared`` is its storage rule (bridge 9)."""
-
-    agent_id: str
-    name: str
-    shared: bool
 
 
 def session_id_for(idempotency: Idempotency) -> str:
@@ -72,14 +63,14 @@ class Conversations:
         redactor: Redactor,
         *,
         agents: Mapping[str, Agent],
-        own: Owner | None,
+        succession: Succession,
     ) -> None:
         self._sessions = sessions
         self._feeds = feeds
         self._nodes = nodes
         self._redactor = redactor
         self._agents = agents
-        self._own = own  # this node as an owner, None without the role
+        self._succession = succession
 
     def agent(self, agent_id: str) -> Agent | None:
         """The configured agent of that id."""
@@ -125,28 +116,18 @@ class Conversations:
             raise Refusal(Code.CONFLICT, "the session's agent is not configured any more")
         run_id = str(uuid4())
         run_id, owner = await self._sessions.submit(
-            session_id, run_id, prompt, events.run_queued(run_id), self._candidate(agent), idempotency
+            session_id,
+            run_id,
+            prompt,
+            events.run_queued(run_id),
+            self._succession.candidate(agent),
+            idempotency,
+            shared=agent.shared,
+            home_wait_ms=self._succession.home_wait_ms,
         )
         if not self._nodes.lives(owner.incarnation):
-            await self._replace_owner(session_id, agent, owner)
+            await self._succession.succeed(session_id, agent, owner)
         return run_id
-
-    def _candidate(self, agent: Agent) -> Owner | None:
-        """Who is to own a session that nobody owns: this node, or the one with most free places."""
-        if self._own is not None:
-            return self._own
-        node = self._nodes.for_agent(agent.name)
-        return _as_owner(node) if node is not None else None
-
-    async def _replace_owner(self, session_id: str, agent: Agent, owner: Owner) -> None:
-        """The owner is gone: its successor by the storage rule, if one lives. The input waits where none does."""
-        node = self._nodes.named(owner.node_name)
-        if node is None and (agent.shared or not owner.incarnation):
-            node = self._nodes.for_agent(agent.name)
-        if node is None:
-            log.warning("a session's owner is gone and nobody may follow", session_id=session_id, node=owner.node_name)
-            return
-        await self._sessions.claim(session_id, owner.incarnation, node.info.name, node.incarnation)
 
     async def cancel(self, session_id: str, idempotency: Idempotency) -> str | None:
         """Ends the active run, or the oldest that waits: its id, None where there was none.
@@ -156,7 +137,7 @@ class Conversations:
         reader = await self._feeds.open(session_id, None)
         try:
             run_id, kind = await self._sessions.cancel(session_id, idempotency)
-            if kind == "active" and run_id is not None and (await self._sessions.get(session_id)).active:
+            if kind == "active" and run_id is not None and (await self._sessions.get(session_id)).run_id == run_id:
                 try:
                     async with asyncio.timeout(CANCEL_S):
                         await _ended(reader, run_id)
@@ -178,15 +159,14 @@ class Conversations:
         """The ``approval_resolved`` event. Raises Refusal(NOT_FOUND, CONFLICT)."""
         shown = self._redactor.log_text(clean_text(message)) if message is not None else None
         resolved = events.approval_resolved(approval_id, decision, shown, resolved_by)
-        return await self._sessions.approve(session_id, approval_id, decision, resolved, idempotency)
+        result = events.tool_result(
+            approval_id, trusted("allowed" if decision == "allow" else "denied"), is_error=decision == "deny"
+        )
+        return await self._sessions.approve(session_id, approval_id, decision, resolved, result, idempotency)
 
     async def delete(self, session_id: str) -> None:
         """Removes all of a session."""
         await self._sessions.delete(session_id)
-
-
-def _as_owner(node: Node) -> Owner:
-    return Owner(node.info.name, node.incarnation, 0)
 
 
 async def _ended(reader: Reader, run_id: str) -> None:
@@ -197,7 +177,7 @@ async def _ended(reader: Reader, run_id: str) -> None:
         except BusUnavailable:
             await asyncio.sleep(0.1)
             continue
-        if isinstance(what, Signal):
+        if isinstance(what, Signal) and what.kind == "deleted":
             return
         if isinstance(what, list) and any(
             mark in entry.event and any(end in entry.event for end in _ENDS) for entry in what

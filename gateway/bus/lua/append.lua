@@ -1,23 +1,29 @@
--- The owner writes events. ARGV: epoch, run that ends with them ('' = none), delivery marks ('' or "id mark id mark"),
--- number of session fields n, n times (field, value), then payloads.
--- Returns the last seq. A run that ends leaves no open call behind: each is failed as run_gone before the payloads.
+-- The owner writes events. ARGV: epoch, op, run that ends with them ('' = none), delivery marks ("id mark id mark"),
+-- number of fields n, n times (field, value), then payloads. A field '@id' is an approval's state, any other is the
+-- session's. A run that ends leaves no open call: each is failed as run_gone before the payloads.
+-- Returns the last seq.
 if not open_session() then return redis.error_reply('TR not_found') end
-if session.epoch ~= ARGV[1] then return redis.error_reply('TR fenced') end
-local fields, at = {}, 5
-for i = 1, tonumber(ARGV[4]) do
-  fields[#fields + 1], fields[#fields + 2], at = ARGV[at], ARGV[at + 1], at + 2
+local fenced = fence(ARGV[1], ARGV[2])
+if fenced == 'repeated' then return session.seq end
+if fenced then return fenced end
+local fields, at = {}, 6
+for _ = 1, tonumber(ARGV[5]) do
+  if string.sub(ARGV[at], 1, 1) == '@' then
+    redis.call('HSET', base .. ':approvals', string.sub(ARGV[at], 2), ARGV[at + 1])
+    keep(base .. ':approvals')
+  else
+    fields[#fields + 1], fields[#fields + 2] = ARGV[at], ARGV[at + 1]
+  end
+  at = at + 2
 end
-if ARGV[2] ~= '' then
-  local open = redis.call('HKEYS', base .. ':open')
-  for _, id in ipairs(open) do
+if ARGV[3] ~= '' then
+  for _, id in ipairs(redis.call('HKEYS', base .. ':open')) do
     local call = load_call(id)
     if call and is_open(call) then fail(call, TABLE[call.state]['end'], nil) end
   end
-  if redis.call('HGET', base, 'run') == ARGV[2] then redis.call('HDEL', base, 'run') end
+  if redis.call('HGET', base, 'run') == ARGV[3] then redis.call('HDEL', base, 'run', 'run_entry') end
 end
-for id, mark in string.gmatch(ARGV[3], '(%S+) (%S+)') do
-  if redis.call('EXISTS', call_key(id)) == 1 then redis.call('HSET', call_key(id), 'delivery', mark) end
-end
+mark_delivered(ARGV[4])
 for i = at, #ARGV do append(ARGV[i]) end
 commit(unpack(fields))
 return session.seq

@@ -48,6 +48,13 @@ local function fail(call, cell, detail)
   tell_owner('F', call.id, reason, outcome)
 end
 
+-- What became of answers at the child: "id mark id mark".
+local function mark_delivered(marks)
+  for id, mark in string.gmatch(marks, '(%S+) (%S+)') do
+    if redis.call('EXISTS', call_key(id)) == 1 then redis.call('HSET', call_key(id), 'delivery', mark) end
+  end
+end
+
 -- The guards of step() that come before the table: a late event settles the call first.
 local function settle_if_late(call)
   if is_open(call) and now >= call.due then fail(call, TABLE[call.state].due, nil) end
@@ -69,31 +76,37 @@ local function dispatched(call, tool, arguments, hidden)
     '","remaining_ms":' .. int(call.deadline - now) .. (hidden and ',"redacted":true}' or '}')
 end
 
--- A client's place is gone: each of its open calls fails, or goes to whoever took over by key (`heir`) when its tool
--- is idempotent. A session has at most sixteen open calls of a child at once, so this is bounded.
-local function leave_calls(client_id, heir)
+-- A client's place is gone: each of its open calls fails, but for those of idempotent tools when somebody takes the
+-- place over by key (`kept`). Returns those. A session has at most sixteen open calls of a child, so this is bounded.
+local function leave_calls(client_id, kept)
+  local left = {}
   local open = redis.call('HGETALL', base .. ':open')
   for i = 1, #open, 2 do
-    if open[i + 1] == client_id then
-      local call = load_call(open[i])
-      if call and is_open(call) then
-        settle_if_late(call)
-        if is_open(call) then
-          local v = redis.call('HMGET', call_key(call.id), 'idempotent', 'tool', 'args', 'log_args')
-          if heir and v[1] == '1' then
-            call.client, call.attempt, call.state = heir, call.attempt + 1, 'dispatched'
-            local due = wait_until(call, now + C.ack)
-            redis.call('HSET', call_key(call.id), 'client', heir, 'attempt', int(call.attempt), 'state', 'dispatched',
-              'due', due)
-            redis.call('HDEL', call_key(call.id), 'acked', 'refused')
-            redis.call('HSET', base .. ':open', call.id, heir)
-            append(dispatched(call, v[2], v[4] or v[3], v[4]), v[4] and dispatched(call, v[2], v[3]) or nil)
-            redis.call('HSET', call_key(call.id), 'seq', int(session.seq))
-          else
-            fail(call, TABLE[call.state].leave, nil)
-          end
+    local call = open[i + 1] == client_id and load_call(open[i])
+    if call and is_open(call) then
+      settle_if_late(call)
+      if is_open(call) then
+        if kept and redis.call('HGET', call_key(call.id), 'idempotent') == '1' then
+          left[#left + 1] = call
+        else
+          fail(call, TABLE[call.state].leave, nil)
         end
       end
     end
+  end
+  return left
+end
+
+-- Calls of idempotent tools go to the registration that took their client's place over (bridge 7, "Redispatch").
+local function retake_calls(calls, heir)
+  for _, call in ipairs(calls) do
+    local v = redis.call('HMGET', call_key(call.id), 'tool', 'args', 'log_args')
+    call.client, call.attempt, call.state = heir, call.attempt + 1, TABLE[call.state].retake.to
+    local due = wait_until(call, now + C.ack)
+    redis.call('HDEL', call_key(call.id), 'acked', 'refused')
+    redis.call('HSET', base .. ':open', call.id, heir)
+    append(dispatched(call, v[1], v[3] or v[2], v[3]), v[3] and dispatched(call, v[1], v[2]) or nil)
+    redis.call('HSET', call_key(call.id), 'client', heir, 'attempt', int(call.attempt), 'state', call.state,
+      'due', due, 'seq', int(session.seq))
   end
 end

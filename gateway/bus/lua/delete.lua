@@ -16,5 +16,5 @@ tell_owner('X')
 redis.call('UNLINK', base, base .. ':log', base .. ':clients', base .. ':names', base .. ':keys', base .. ':open',
   base .. ':runs', base .. ':tokens', base .. ':calls', base .. ':approvals')
 redis.call(C.publish, base, 'Xdeleted')
-redis.call('PUBLISH', C.control, 'session ' .. sid())
+redis.call(C.publish, partition .. 'all', 'T' .. sid())
 return 0

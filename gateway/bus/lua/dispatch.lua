@@ -1,32 +1,42 @@
--- The owner dispatches a call. ARGV: epoch, call_id, client_id, registration's revision as the owner knows it, budget
--- in ms, tool, model name, run_id, idempotent (1|0), arguments for the log, arguments for the client ('' = the same),
--- delivery marks, then payloads that are logged before (closed messages, the tool_call block, tool_call).
--- Returns {'dispatched', due ms, deadline ms, now}, {'gone'} or {'stale'} (the list has changed: read it again).
+-- The owner dispatches a call. ARGV: epoch, op, budget in ms, call_id, client_id, registration's revision as the owner
+-- knows it, tool, model name, run_id, idempotent (1|0), arguments for the log, arguments for the client ('' = the
+-- same), delivery marks, then payloads that are logged before (closed messages, the tool_call block, tool_call).
+-- Returns {'dispatched', due ms, deadline ms}, {'gone'}, {'stale'} (the list has changed: read it again) or {'refused'}
+-- (there is such a call already).
 if not open_session() then return redis.error_reply('TR not_found') end
-if session.epoch ~= ARGV[1] then return redis.error_reply('TR fenced') end
-local client = redis.call('HMGET', client_key(ARGV[3]), 'revision', 'expires')
-if not client[1] or (client[2] and tonumber(client[2]) <= now) then return { 'gone' } end
-if client[1] ~= ARGV[4] then return { 'stale' } end
-if redis.call('EXISTS', call_key(ARGV[2])) == 1 then return redis.error_reply('TR conflict') end
-for id, mark in string.gmatch(ARGV[12], '(%S+) (%S+)') do
-  if redis.call('EXISTS', call_key(id)) == 1 then redis.call('HSET', call_key(id), 'delivery', mark) end
+local fenced = fence(ARGV[1], ARGV[2])
+local id = ARGV[4]
+if fenced == 'repeated' then
+  local v = redis.call('HMGET', call_key(id), 'due', 'deadline')
+  if v[1] then return { 'dispatched', v[1], v[2] } end
+  return { 'gone' }
 end
-for i = 13, #ARGV do append(ARGV[i]) end
-local call = { id = ARGV[2], client = ARGV[3], attempt = 1, deadline = now + tonumber(ARGV[5]) }
+if fenced then return fenced end
+local revision = redis.call('HGET', client_key(ARGV[5]), 'revision')
+local refused = nil
+if not revision then refused = 'gone'
+elseif revision ~= ARGV[6] then refused = 'stale'
+elseif redis.call('EXISTS', call_key(id)) == 1 then refused = 'refused' end
+if refused then
+  commit()
+  return { refused }
+end
+mark_delivered(ARGV[13])
+for i = 14, #ARGV do append(ARGV[i]) end
+local call = { id = id, client = ARGV[5], attempt = 1, deadline = now + tonumber(ARGV[3]) }
 local due = wait_until(call, now + C.ack)
-local live = ARGV[11] ~= '' and ARGV[11] or ARGV[10]
-redis.call('HSET', call_key(call.id), 'state', 'dispatched', 'client', call.client, 'tool', ARGV[6], 'model', ARGV[7],
-  'run', ARGV[8], 'attempt', '1', 'due', due, 'deadline', int(call.deadline), 'dispatched', int(now), 'idempotent',
-  ARGV[9], 'args', live)
-if ARGV[11] ~= '' then redis.call('HSET', call_key(call.id), 'log_args', ARGV[10]) end
-redis.call('PEXPIRE', call_key(call.id), C.settled_ttl)
-redis.call('HSET', base .. ':open', call.id, call.client)
+local hidden = ARGV[12] ~= ''
+local live = hidden and ARGV[12] or ARGV[11]
+append(dispatched(call, ARGV[7], ARGV[11], hidden), hidden and dispatched(call, ARGV[7], live) or nil)
+redis.call('HSET', call_key(id), 'state', 'dispatched', 'client', call.client, 'tool', ARGV[7], 'model', ARGV[8],
+  'run', ARGV[9], 'attempt', '1', 'due', due, 'deadline', int(call.deadline), 'dispatched', int(now), 'idempotent',
+  ARGV[10], 'args', live, 'seq', int(session.seq))
+if hidden then redis.call('HSET', call_key(id), 'log_args', ARGV[11]) end
+redis.call('PEXPIRE', call_key(id), C.settled_ttl)
+redis.call('HSET', base .. ':open', id, call.client)
 keep(base .. ':open')
-redis.call('ZADD', base .. ':calls', int(now), call.id)
+redis.call('ZADD', base .. ':calls', int(now), id)
 redis.call('ZREMRANGEBYSCORE', base .. ':calls', '-inf', int(now - C.settled_ttl))
 keep(base .. ':calls')
-local hidden = ARGV[11] ~= ''
-append(dispatched(call, ARGV[6], ARGV[10], hidden), hidden and dispatched(call, ARGV[6], live) or nil)
-redis.call('HSET', call_key(call.id), 'seq', int(session.seq))
 commit()
-return { 'dispatched', due, int(call.deadline), int(now) }
+return { 'dispatched', due, int(call.deadline) }

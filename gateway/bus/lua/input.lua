@@ -1,21 +1,29 @@
 -- Queues an input. ARGV: run_id, queue entry, run_queued payload, bound of waiting ones, candidate owner's node name,
--- candidate owner's incarnation ('' where this node knows of none), idempotency key, fingerprint.
--- Sets the owner where there is none. Returns {run_id, owner's incarnation, owner's node name, epoch}.
+-- candidate owner's incarnation ('' where this node knows of none), '1' where any node may own the session (storage
+-- "shared"), how long an input waits for its home in ms, idempotency key, fingerprint.
+-- Sets the owner where there is none: the candidate at first, later whoever may (bridge 9, "Storage"). Where nobody may,
+-- the input waits, and a due instant ends the wait. Returns {run_id, owner's incarnation, its node's name, epoch}.
 if not open_session() then return redis.error_reply('TR not_found') end
-local stored, conflict = replay(ARGV[7], ARGV[8])
+local stored, conflict = replay(ARGV[9], ARGV[10])
 if conflict then return conflict end
 local fields = {}
-local name = redis.call('HGET', base, 'owner_name')
-if not session.owner and ARGV[6] ~= '' then
-  session.owner, name, session.epoch = ARGV[6], ARGV[5], int(tonumber(session.epoch) + 1)
-  fields = { 'owner', session.owner, 'owner_name', name, 'epoch', session.epoch }
+local name = redis.call('HGET', base, 'owner_name') or ''
+if not owned() and ARGV[6] ~= '' and (name == '' or name == ARGV[5] or ARGV[7] == '1') then
+  name = ARGV[5]
+  fields = { give_to(name, ARGV[6]) }
 end
-if stored then return { stored, session.owner or '', name or '', session.epoch } end
-if redis.call('LLEN', base .. ':runs') >= tonumber(ARGV[4]) then return redis.error_reply('TR queue_full') end
-redis.call('RPUSH', base .. ':runs', ARGV[2])
-keep(base .. ':runs')
-append(ARGV[3])
-remember(ARGV[7], ARGV[8], ARGV[1], C.idempotency_ttl)
+local run_id = stored or ARGV[1]
+if not stored then
+  if redis.call('LLEN', base .. ':runs') >= tonumber(ARGV[4]) then return redis.error_reply('TR queue_full') end
+  redis.call('RPUSH', base .. ':runs', ARGV[2])
+  keep(base .. ':runs')
+  redis.call('SADD', partition .. 'work', sid())
+  append(ARGV[3])
+  remember(ARGV[9], ARGV[10], ARGV[1], C.idempotency_ttl)
+end
+if not owned() then
+  redis.call('ZADD', due_key, 'NX', int(now + tonumber(ARGV[8])), home_member())
+end
 commit(unpack(fields))
 tell_owner('I')
-return { ARGV[1], session.owner or '', name or '', session.epoch }
+return { run_id, session.owner or '', name, session.epoch }

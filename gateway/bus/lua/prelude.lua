@@ -42,11 +42,39 @@ end
 
 -- Loads what every transition needs; false when there is no such session.
 local function open_session()
-  local v = redis.call('HMGET', base, 'seq', 'epoch', 'owner', 'touched')
+  local v = redis.call('HMGET', base, 'seq', 'epoch', 'owner', 'touched', 'op')
   if not v[1] then return false end
-  session = { seq = tonumber(v[1]), epoch = v[2] or '0', owner = v[3], touched = tonumber(v[4] or 0) }
+  session = { seq = tonumber(v[1]), epoch = v[2] or '0', owner = v[3], touched = tonumber(v[4] or 0),
+    op = tonumber(v[5] or 0) }
   pushed = {}
   return true
+end
+
+-- An owner's writes are fenced by its epoch and numbered without a gap: one whose answer was lost is sent again under
+-- its number, and is then 'repeated' and not applied twice; one that comes before its predecessor is refused. Returns
+-- nil when it is to be applied; every path behind that must commit.
+local function fence(epoch, op)
+  if session.epoch ~= epoch then return redis.error_reply('TR fenced') end
+  if tonumber(op) <= session.op then return 'repeated' end
+  if tonumber(op) > session.op + 1 then return redis.error_reply('TR gap ' .. int(session.op)) end
+  session.op = tonumber(op)
+  return nil
+end
+
+local function owned()
+  return session.owner and session.owner ~= ''
+end
+
+-- In the due set: the instant at which a session gives up waiting for the node that is its home.
+local function home_member()
+  return 'h' .. sid() .. ':'
+end
+
+-- Another owner ('' = nobody for now): everything that the one before still wants to write is void.
+local function give_to(name, incarnation)
+  session.owner, session.epoch, session.op = incarnation, int(tonumber(session.epoch) + 1), 0
+  if incarnation ~= '' then redis.call('ZREM', due_key, home_member()) end
+  return 'owner', incarnation, 'owner_name', name, 'epoch', session.epoch
 end
 
 local function keep(key)
@@ -75,7 +103,7 @@ local function commit(...)
     end
     redis.call('HSET', base, 'touched', int(now))
   end
-  redis.call('HSET', base, 'seq', int(session.seq), ...)
+  redis.call('HSET', base, 'seq', int(session.seq), 'op', int(session.op), ...)
   if #pushed > 0 then
     redis.call(C.publish, base, 'E' .. table.concat(pushed, '\n'))
     pushed = {}
@@ -84,7 +112,7 @@ end
 
 -- A message to the owner's inbox: only a hurry-up, whatever it says stands in the session's keys too.
 local function tell_owner(kind, ...)
-  if session.owner and session.owner ~= '' then
+  if owned() then
     redis.call(C.publish, partition .. 'in:' .. session.owner, kind .. sid() .. table.concat({ '', ... }, ' '))
   end
 end

@@ -14,17 +14,19 @@ if redis.call('HLEN', base .. ':names') >= tonumber(ARGV[13]) then return redis.
 local ttl, expires = tonumber(ARGV[3]), nil
 if ttl > 0 and ARGV[9] == '' then expires = now + ttl * 1000 end
 local order = redis.call('HINCRBY', base, 'order', 1)
-local name
+local name, kept = nil, {}
 if taken then
-  name = retire(taken, 'departed', ARGV[1])
+  name, kept = retire(taken, 'departed', true)
 else
   name = free_name(ARGV[2])
   redis.call('HSET', base .. ':names', name, ARGV[1])
   keep(base .. ':names')
 end
 redis.call('HSET', client_key(ARGV[1]), 'name', name, 'order', order, 'tools', ARGV[5], 'revision', '1', 'ttl', ARGV[3],
-  'lifetime', ARGV[6], 'key', ARGV[7], 'resume', ARGV[8], 'holder', ARGV[9])
-if expires then
+  'lifetime', ARGV[6], 'key', ARGV[7], 'resume', ARGV[8], 'holder', '')
+if ARGV[9] ~= '' then
+  hold(ARGV[1], ARGV[9])
+elseif expires then
   redis.call('HSET', client_key(ARGV[1]), 'expires', int(expires))
   redis.call('ZADD', due_key, int(expires), client_due(ARGV[1]))
 end
@@ -36,6 +38,7 @@ if ARGV[7] ~= '' then
   keep(base .. ':keys')
 end
 append(ARGV[4] .. ',"name":"' .. name .. '"}')
+retake_calls(kept, ARGV[1])
 local answer = '{"id":"' .. ARGV[1] .. '","name":"' .. name .. '","expires_at":' .. expires_json(expires) .. '}'
 remember(ARGV[10], ARGV[11], answer, C.idempotency_ttl)
 commit()

@@ -20,10 +20,21 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', due_key, '-inf', int(now), '
       redis.call('ZREM', due_key, member)
     end
     commit()
+  elseif kind == 'h' then
+    redis.call('ZREM', due_key, member)
+    if not owned() then
+      local entry = redis.call('LPOP', base .. ':runs')
+      while entry do
+        append('{"type":"run_failed","run_id":"' .. string.sub(entry, 1, 36) .. '","error":' .. C.home_gone .. '}')
+        entry = redis.call('LPOP', base .. ':runs')
+      end
+      redis.call('SREM', partition .. 'work', sid())
+      commit()
+    end
   else
     local expires = redis.call('HGET', client_key(id), 'expires')
     if expires and tonumber(expires) <= now then
-      retire(id, 'timed_out', nil)
+      retire(id, 'timed_out', false)
       commit()
       tell_owner('C')
     elseif expires then

@@ -5,7 +5,7 @@ for i = 1, #all, 2 do
   if string.match(all[i + 1], '^(%S+) ') == ARGV[1] then
     redis.call('HDEL', base .. ':tokens', all[i])
     redis.call(C.publish, base, 'Xtoken ' .. ARGV[1])
-    redis.call('PUBLISH', C.control, 'token ' .. sid() .. ' ' .. ARGV[1])
+    redis.call(C.publish, partition .. 'all', 'T' .. sid())
     return 1
   end
 end

@@ -1,0 +1,277 @@
+"""The composition root: one node's parts, wired. Owns their order of start and end; holds no rule.
+
+The one module that imports adapters. ``server.py`` runs what is built here.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import ASGIApp
+
+from adapters.http.routes import routes as http_routes
+from adapters.http.services import HttpServices
+from adapters.http.streams import Streams
+from adapters.stdio.reaper import Reaper
+from adapters.stdio.services import StdioServices
+from adapters.stdio.session import AgentSession
+from adapters.websocket.endpoint import Sockets
+from adapters.websocket.server_protocol import SocketProtocol
+from adapters.websocket.services import SocketServices
+from gateway import __version__
+from gateway.auth import tokens
+from gateway.auth.authenticator import Authenticator, KnownKey
+from gateway.auth.principals import ApiKeyHolder
+from gateway.auth.reach import SessionAgents
+from gateway.bus.calls import Calls
+from gateway.bus.clients import Clients
+from gateway.bus.inbox import Inbox
+from gateway.bus.keys import Keys
+from gateway.bus.log import Log
+from gateway.bus.nodes import NodeInfo, Nodes
+from gateway.bus.scripts import Bounds, Scripts
+from gateway.bus.sessions import Owner, Resumption, Sessions
+from gateway.bus.store import Store
+from gateway.bus.topology import Topology, connect
+from gateway.config.settings import Settings
+from gateway.model.redaction import Redactor
+from gateway.observe.log import get_logger
+from gateway.services.answers import Answers
+from gateway.services.capacity import Capacity
+from gateway.services.deadlines import Timers
+from gateway.services.feeds import Feeds
+from gateway.services.membership import Membership
+from gateway.services.offers import Offers
+from gateway.services.owners import Owners
+from gateway.services.patrol import Patrol
+from gateway.services.sessions import Conversations
+from gateway.services.succession import Agent, Succession
+from gateway.services.tasks import Tasks
+from gateway.web.health import health_routes
+from gateway.web.hosts import HostCheck, served_hosts
+from gateway.web.rates import Rates
+
+log = get_logger("app")
+
+SOCKET_PROTOCOL: Final = SocketProtocol
+"""What uvicorn is to speak on WebSockets."""
+
+
+def known_keys(settings: Settings) -> tuple[KnownKey, ...]:
+    """The API keys by their hashes; a key is narrowed to the ids of the agents that it names."""
+    by_name = {agent.name: agent.id for agent in settings.agents}
+    return tuple(
+        KnownKey(
+            ApiKeyHolder(
+                key.label,
+                tokens.digest(key.key.reveal())[:32],
+                frozenset(by_name[name] for name in key.agents) if key.agents else None,
+            ),
+            tokens.digest(key.key.reveal()),
+        )
+        for key in settings.auth.api_keys
+    )
+
+
+def _bounds(settings: Settings) -> Bounds:
+    return Bounds(
+        session_ttl_ms=settings.limits.session_ttl_s * 1000,
+        settled_ttl_ms=settings.limits.settled_call_ttl_s * 1000,
+        log_events=settings.limits.log_events,
+    )
+
+
+class Gateway:
+    """One node. ``start`` it, serve ``asgi``, ``drain`` it, ``close`` it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        node_name: str,
+        redis_url: str,
+        redactor: Redactor,
+        demo_agent: str = "",
+    ) -> None:
+        self.settings: Final = settings
+        self.incarnation: Final = secrets.token_hex(8)
+        self.node_name: Final = node_name
+        self.draining = False
+        self.tasks = Tasks()
+        self.topology: Topology = connect(redis_url)
+        keys = Keys(settings.redis.prefix)
+        scripts = Scripts(_bounds(settings), sharded=self.topology.sharded)
+        self.topology.register(scripts.all())
+        self.store = Store(self.topology, keys, scripts)
+        self.sessions = Sessions(self.store)
+        self.calls = Calls(self.store)
+        self.log = Log(self.store)
+        self.nodes = Nodes(self.store, self.incarnation)
+        self.offers = Offers(Clients(self.store), redactor)
+        self.answers = Answers(self.calls, redactor)
+        self.feeds = Feeds(self.store, self.tasks)
+        self.timers = Timers()
+        self.capacity = Capacity(settings.limits.max_children)
+        self._is_owner: Final = "agents" in settings.server.roles
+        self._started_ms = 0
+        agents = {agent.id: agent for agent in settings.agents}
+        kinds = {a.id: Agent(a.id, a.name, a.storage == "shared") for a in settings.agents}
+        succession = Succession(
+            self.sessions,
+            self.nodes,
+            agents=kinds,
+            own=Owner(node_name, self.incarnation, 0) if self._is_owner else None,
+            home_wait_s=settings.limits.home_wait_s,
+        )
+        self._patrol = Patrol(self.store, self.nodes, succession)
+        self.conversations = Conversations(
+            self.sessions,
+            self.feeds,
+            self.nodes,
+            redactor,
+            agents=kinds,
+            succession=succession,
+        )
+        self.authenticator = Authenticator(known_keys(settings), self.sessions, self.now_ms)
+        self._reaper = Reaper()
+        self._stdio = StdioServices(
+            store=self.store,
+            sessions=self.sessions,
+            calls=self.calls,
+            offers=self.offers,
+            redactor=redactor,
+            timers=self.timers,
+            capacity=self.capacity,
+            reaper=self._reaper,
+            tasks=self.tasks,
+            limits=settings.limits,
+            agents=agents,
+        )
+        self.owners = Owners(self.incarnation, self.sessions, self.tasks, self._make_runner)
+        self._inbox = Inbox(self.store, self.incarnation, self.owners, self.authenticator.forget)
+        self._membership = Membership(self.nodes, self._info, self._patrol.contact)
+        session_agents = SessionAgents(self.sessions)
+        self._sockets = Sockets(
+            SocketServices(
+                settings=settings,
+                incarnation=self.incarnation,
+                authenticator=self.authenticator,
+                conversations=self.conversations,
+                offers=self.offers,
+                answers=self.answers,
+                feeds=self.feeds,
+                timers=self.timers,
+                tasks=self.tasks,
+                now_ms=self.now_ms,
+                demo_agent_id=next((a.id for a in settings.agents if a.name == demo_agent), None),
+            )
+        )
+        self._streams = Streams(settings.limits.max_streams)
+        http = HttpServices(
+            settings=settings,
+            agents=agents,
+            authenticator=self.authenticator,
+            session_agents=session_agents,
+            conversations=self.conversations,
+            sessions=self.sessions,
+            offers=self.offers,
+            answers=self.answers,
+            calls=self.calls,
+            log=self.log,
+            feeds=self.feeds,
+            streams=self._streams,
+            tasks=self.tasks,
+            rates=Rates(settings.limits.requests_per_second, settings.limits.request_burst, "rate"),
+            failures=Rates(
+                settings.limits.auth_failures_per_minute / 60, settings.limits.auth_failures_per_minute, "auth"
+            ),
+            now_ms=self.now_ms,
+            draining=lambda: self.draining,
+            demo_agent=demo_agent,
+        )
+        self.http = http
+        edge: list[BaseRoute] = (
+            [*http_routes(http), WebSocketRoute("/v1/ws", self._sockets)] if "edge" in settings.server.roles else []
+        )
+        health = health_routes(self.problems, with_metrics=not settings.server.metrics_port)
+        self._app = Starlette(routes=[*health, *edge])
+        self.asgi: ASGIApp = HostCheck(self._app, served=served_hosts(settings.server))
+
+    # --- what the parts ask
+
+    def now_ms(self) -> int:
+        """The bus clock, as this node estimates it."""
+        return self.store.now_ms(self.store.keys.tags[0])
+
+    def problems(self) -> list[str]:
+        """Why this node is not ready; empty when it is."""
+        found = ["draining"] if self.draining else []
+        if (fault := self.topology.fault) is not None:
+            found.append(f"the bus is not reachable ({fault.kind.value})")
+        return found + [f"{name} does not run" for name in self.tasks.degraded]
+
+    def add_routes(self, routes: Sequence[BaseRoute]) -> None:
+        """Further pages, before the node is served."""
+        self._app.router.routes.extend(routes)
+
+    def _info(self) -> NodeInfo:
+        return NodeInfo(
+            name=self.node_name,
+            roles=self.settings.server.roles,
+            agents=tuple(agent.name for agent in self.settings.agents) if self._is_owner else (),
+            children=self.capacity.taken,
+            max_children=self.capacity.most,
+            draining=self.draining,
+            started_ms=self._started_ms,
+            version=__version__,
+        )
+
+    def _make_runner(self, session_id: str, epoch: int, resumption: Resumption) -> AgentSession:
+        agents: Mapping[str, object] = self._stdio.agents
+        assert resumption.agent_id in agents, "whoever owns a session has its agent"
+        return AgentSession(
+            self._stdio,
+            self._stdio.agents[resumption.agent_id],
+            session_id,
+            epoch,
+            resumption,
+            forget=lambda runner, work_left: self.owners.forget(session_id, runner, work_left=work_left),
+        )
+
+    # --- life
+
+    async def start(self, *, timeout: float = 5.0) -> None:
+        """Connects, takes its lease, opens its inbox. Raises BusUnavailable; then ``close`` is still due."""
+        await self.topology.start(timeout=timeout)
+        self._started_ms = self.now_ms()
+        self.topology.on_gap(self._on_gap)
+        await self._inbox.open()
+        await self._membership.join()
+        self.tasks.supervise("membership", self._membership.run)
+        self.tasks.supervise("patrol", self._patrol.run)
+
+    def _on_gap(self) -> None:
+        """Pushes may have been missed: whoever lives on them reads what stands in Redis."""
+        self._patrol.gap()
+        self.authenticator.forget_all()
+        self.owners.resync()
+        self.tasks.spawn("feeds.catch_up", self.feeds.catch_up())
+
+    async def drain(self) -> None:
+        """Not ready any more: sockets are sent elsewhere, streams end, no input is taken."""
+        self.draining = True
+        await self._sockets.drain()
+        self._streams.drain()
+
+    async def close(self) -> None:
+        """Ends children, then everything else. Idempotent."""
+        await self.owners.close()
+        with suppress(Exception):
+            await self._membership.leave()
+        self.timers.close()
+        await self.tasks.aclose()
+        await self.topology.close()
+        self._reaper.close()

@@ -1,0 +1,108 @@
+"""The one engine. Owns what is removed where (bridge 11); must never keep or count a secret itself.
+
+``Redactor`` is the only maker of the types of ``gateway.model.clean``.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from gateway.model.clean import DiagnosticText, DispatchJson, LogJson, LogText, ModelJson, ModelText
+from gateway.model.redaction.jsontext import Walk, has_credential_key, plain
+from gateway.model.redaction.known import KnownForms, KnownSecret
+from gateway.model.redaction.rules import NAMED_VALUE
+from gateway.model.redaction.scan import Scanner
+from gateway.model.redaction.stream import DeltaRedactor, placeholder
+
+_KEY = 1  # the gate's index of credential-like keys
+
+
+class Redactor:
+    """Removes known secrets, shapes and named values. Immutable; shared by all sessions of a process.
+
+    ``known``: secrets by value; those under 8 characters are ignored. Every method is linear in its input. A text in
+    which nothing is found comes back as the very same object.
+    """
+
+    def __init__(self, known: Sequence[KnownSecret]) -> None:
+        self._scanner = Scanner(KnownForms(known))
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How much was removed, by kind, since the process began."""
+        return MappingProxyType(self._counts)
+
+    def log_text(self, text: str) -> LogText:
+        """Text for the log: known secrets and shapes, assignments among them."""
+        return LogText(self._text(text))
+
+    def model_text(self, text: str) -> ModelText:
+        """Text for a child: known secrets and shapes."""
+        return ModelText(self._text(text))
+
+    def diagnostic(self, text: str) -> DiagnosticText:
+        """Text for the process' own logs, metrics and error bodies: as ``log_text``."""
+        return DiagnosticText(self._text(text))
+
+    def log_json(self, raw: bytes) -> LogJson:
+        """One encoded JSON value for the log: keys and strings as ``log_text``, and values under credential-like keys.
+
+        Raises ``RedactionCollision`` where two keys become one, ValueError where ``raw`` is not JSON and something
+        would have to be removed.
+        """
+        return LogJson(self._json(raw, by_name=True))
+
+    def model_json(self, raw: bytes) -> ModelJson:
+        """One encoded JSON value for a child (``structured``): as ``log_json``."""
+        return ModelJson(self._json(raw, by_name=True))
+
+    def schema_json(self, raw: bytes) -> ModelJson:
+        """A tool's schema, for a child: known secrets and shapes. A property may be called ``password``."""
+        return ModelJson(self._json(raw, by_name=False))
+
+    def dispatch_json(self, raw: bytes, *, by_name: bool) -> DispatchJson:
+        """A call's arguments for the client that executes it; ``by_name``: the agent's setting."""
+        return DispatchJson(self._json(raw, by_name=by_name))
+
+    def deltas(self) -> DeltaRedactor:
+        """A redactor for one stream of text, with the output of ``log_text`` for any split of it."""
+        return DeltaRedactor(self._scanner, self._counts)
+
+    def _text(self, text: str) -> str:
+        encoded = text.encode("utf-8", "surrogatepass")
+        fired = self._scanner.gate(encoded)
+        if not fired:
+            return text
+        spans = self._scanner.spans(encoded, fired, 0, len(encoded))
+        if not spans:
+            return text
+        pieces: list[bytes] = []
+        covered = 0
+        for span in spans:
+            if span.start >= covered:
+                pieces += (encoded[covered : span.start], placeholder(span.kind))
+                self._counts[span.kind] += 1
+            covered = max(covered, span.end)
+        pieces.append(encoded[covered:])
+        return b"".join(pieces).decode("utf-8", "surrogatepass")
+
+    def _json(self, raw: bytes, *, by_name: bool) -> bytes:
+        text = plain(raw)
+        fired = self._scanner.gate(text)
+        if not fired:
+            return raw
+        by_name = by_name and _KEY in fired and has_credential_key(raw)
+        shapes = [index for index in fired if index != _KEY]
+        if not by_name and not shapes:
+            return raw
+        if shapes and not self._scanner.starts(text, shapes):
+            shapes.clear()
+        if not by_name and not shapes:
+            return raw
+        starts = self._scanner.starts(raw, shapes) if text is not raw else self._scanner.starts(text, shapes)
+        return Walk(raw, text=self._text, starts=starts, by_name=by_name, named=self._named).run()
+
+    def _named(self) -> bytes:
+        self._counts[NAMED_VALUE] += 1
+        return b'"' + placeholder(NAMED_VALUE) + b'"'

@@ -1,0 +1,342 @@
+"""Which names are those of credentials. Owns the words; must never look at a value.
+
+A name is split into words (camel case, ``_``, ``-``, ``.``); its last words decide: ``github_token`` is a credential,
+``token_count`` and ``next_token`` are not. Words that only qualify (``value``, ``old``, ``2``) are passed over.
+"""
+
+import re
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final
+
+
+class Strength(IntEnum):
+    """How far a name reaches: not at all, over a plain value, or over all that lies under it."""
+
+    NONE = 0
+    VALUE = 1
+    ALL = 2
+
+
+ALONE: Final = frozenset(
+    [
+        "password",
+        "passwd",
+        "passwort",
+        "passphrase",
+        "passcode",
+        "pwd",
+        "pswd",
+        "secret",
+        "token",
+        "apikey",
+        "apitoken",
+        "authtoken",
+        "accesstoken",
+        "refreshtoken",
+        "idtoken",
+        "bearertoken",
+        "sessiontoken",
+        "usertoken",
+        "accesskey",
+        "secretkey",
+        "privatekey",
+        "signingkey",
+        "encryptionkey",
+        "masterkey",
+        "authkey",
+        "clientsecret",
+        "appsecret",
+        "secrets",
+        "passwords",
+        "credential",
+        "credentials",
+        "creds",
+        "cookie",
+        "cookies",
+        "authorization",
+        "jsessionid",
+        "phpsessid",
+        "aspsessionid",
+        "cvv",
+        "cvc",
+        "otp",
+        "totp",
+        "mnemonic",
+        "userpass",
+        "userpassword",
+        "dbpassword",
+        "dbpass",
+        "pgpassword",
+        "requirepass",
+        "masterauth",
+        "webhooksecret",
+    ]
+)
+"""Last words that are enough by themselves."""
+
+VALUE_ONLY: Final = frozenset({"auth", "bearer", "pat"})
+"""Last words that name a credential only where the value is plain text."""
+
+BEFORE_KEY: Final = frozenset(
+    [
+        "api",
+        "apis",
+        "access",
+        "private",
+        "secret",
+        "auth",
+        "signing",
+        "signature",
+        "encryption",
+        "decryption",
+        "master",
+        "account",
+        "shared",
+        "storage",
+        "session",
+        "service",
+        "client",
+        "deploy",
+        "webhook",
+        "app",
+        "application",
+        "consumer",
+        "admin",
+        "license",
+        "host",
+        "ssh",
+        "rsa",
+        "gpg",
+        "pgp",
+        "ssl",
+        "tls",
+        "hmac",
+        "crypt",
+        "subscription",
+        "integration",
+        "personal",
+        "developer",
+        "dev",
+        "server",
+        "write",
+        "ingest",
+        "ingestion",
+        "sas",
+        "root",
+        "user",
+        "project",
+        "license",
+    ]
+)
+"""Words that make ``key`` a credential: ``api_key`` is one, ``public_key``, ``primary_key`` and ``key`` are not."""
+
+BEFORE_PASS: Final = frozenset(
+    [
+        "db",
+        "database",
+        "user",
+        "smtp",
+        "mysql",
+        "postgres",
+        "pg",
+        "redis",
+        "admin",
+        "root",
+        "ftp",
+        "sftp",
+        "mail",
+        "email",
+        "proxy",
+        "ldap",
+        "http",
+        "basic",
+        "auth",
+        "wifi",
+        "key",
+        "store",
+        "login",
+        "account",
+        "sudo",
+        "ssh",
+        "vnc",
+        "api",
+        "mongo",
+        "imap",
+        "pop3",
+        "rabbitmq",
+        "amqp",
+    ]
+)
+"""Words that make ``pass`` a credential."""
+
+NOT_BEFORE_TOKEN: Final = frozenset(
+    [
+        "next",
+        "prev",
+        "previous",
+        "page",
+        "pagination",
+        "paging",
+        "continuation",
+        "continue",
+        "cursor",
+        "sync",
+        "start",
+        "end",
+        "stop",
+        "eos",
+        "bos",
+        "pad",
+        "unk",
+        "sep",
+        "cls",
+        "mask",
+        "max",
+        "min",
+        "num",
+        "total",
+        "prompt",
+        "completion",
+        "input",
+        "output",
+        "special",
+        "first",
+        "last",
+        "current",
+        "word",
+        "sub",
+        "sentence",
+        "text",
+        "per",
+        "resume",
+        "nextpage",
+        "change",
+        "delta",
+        "watch",
+        "skip",
+        "idempotency",
+        "request",
+        "placeholder",
+        "image",
+        "separator",
+        "operator",
+        "syntax",
+        "lookahead",
+        "parse",
+        "parser",
+        "lexer",
+        "string",
+        "number",
+        "punctuation",
+        "line",
+        "name",
+        "name",
+        "comment",
+        "keyword",
+        "whitespace",
+        "newline",
+        "expected",
+        "unexpected",
+        "cancellation",
+        "cancel",
+        "abort",
+        "progress",
+        "byte",
+        "bad",
+        "banned",
+        "stream",
+        "think",
+        "thinking",
+    ]
+)
+"""Words that make ``token`` something else: a place in a list, a piece of text, a handle."""
+
+PASSED_OVER: Final = frozenset(
+    [
+        "value",
+        "values",
+        "text",
+        "str",
+        "string",
+        "raw",
+        "plain",
+        "plaintext",
+        "cleartext",
+        "old",
+        "new",
+        "current",
+        "confirm",
+        "confirmation",
+        "confirmed",
+        "repeat",
+        "again",
+        "b64",
+        "base64",
+        "encoded",
+        "encrypted",
+        "enc",
+        "hash",
+        "hashed",
+        "digest",
+        "md5",
+        "sha1",
+        "sha256",
+        "bcrypt",
+        "env",
+        "prod",
+        "production",
+        "staging",
+        "stage",
+        "test",
+        "dev",
+        "default",
+        "live",
+        "sandbox",
+        "primary",
+        "secondary",
+        "header",
+        "base",
+    ]
+)
+"""Last words that only qualify what stands before them."""
+
+_KEY_STEMS: Final = (
+    r"(?i:(?:api|apis|access|private|secret|auth|sign(?:ing|ature)|(?:en|de)cryption|master|account|shared|storage|session|service|"
+    r"client|deploy|webhook|app|application|consumer|admin|license|host|ssh|rsa|gpg|pgp|ssl|tls|hmac|crypt|"
+    r"subscription|integration|personal|developer|dev|server|write|ingest(?:ion)?|sas|root|user|project)[_\-.]?key)"
+)
+_PASS_STEMS: Final = (
+    r"(?i:(?:db|database|user|smtp|mysql|postgres|pg|redis|admin|root|ftp|sftp|mail|email|proxy|ldap|http|basic|auth|"
+    r"wifi|key|store|login|account|sudo|ssh|vnc|api|mongo|imap|pop3|rabbitmq|amqp|require)[_\-.]?pass)"
+)
+NAMED: Final = (
+    r"(?:(?i:passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|sessid|aspsessionid|"
+    r"cvv|cvc|mnemonic|masterauth|otp|auth|bearer|pat)"
+    rf"|{_KEY_STEMS}|{_PASS_STEMS})"
+)
+"""The pattern that every credential-like name contains: a first look, before ``strength`` decides."""
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\x00-\x7f]+")
+_NAME_CHARS: Final = 128
+
+
+@lru_cache(maxsize=4_096)
+def strength(name: str) -> Strength:
+    """Whether ``name`` is that of a credential, and how far it reaches. Names over 128 characters are not."""
+    if len(name) > _NAME_CHARS or name in ("PWD", "OLDPWD"):
+        return Strength.NONE
+    words = [word.lower() for word in _WORDS.findall(name)]
+    while len(words) > 1 and (words[-1] in PASSED_OVER or words[-1].isdigit()):
+        words.pop()
+    if not words:
+        return Strength.NONE
+    last = words[-1]
+    before = words[-2] if len(words) > 1 else ""
+    if last == "token":
+        return Strength.NONE if before in NOT_BEFORE_TOKEN else Strength.ALL
+    if last in ALONE or (last == "sid" and before == "connect"):
+        return Strength.ALL
+    if (last == "key" and before in BEFORE_KEY) or (last == "pass" and before in BEFORE_PASS):
+        return Strength.ALL
+    return Strength.VALUE if last in VALUE_ONLY else Strength.NONE

@@ -1,0 +1,201 @@
+"""Real servers for tests: one on a port, a primary with replica and Sentinels, a Cluster. Nothing outlives the test."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+from gateway.bus.connect import Connection, Endpoint
+from gateway.bus.embedded import find_server, spawn
+from gateway.bus.errors import BusError, BusUnavailable, Kind
+from gateway.bus.wire import Bounds, Wire
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+async def ask(port: int, *args: bytes | str | int) -> object:
+    """One command to any kind of server, without a login."""
+    loop = asyncio.get_running_loop()
+    _, wire = await loop.create_connection(lambda: Wire(loop, Bounds()), "127.0.0.1", port)
+    try:
+        async with asyncio.timeout(5):
+            return await wire.send(args)
+    finally:
+        wire.abort(Kind.CLOSED)
+
+
+async def until(condition, bound: float = 10.0, what: str = "the condition"):  # noqa: ANN001
+    """Waits until ``condition`` (plain or async) is true; errors of a server that is not there yet count as false."""
+    async with asyncio.timeout(bound):
+        while True:
+            with contextlib.suppress(OSError, BusError):
+                value = condition()
+                if asyncio.iscoroutine(value):
+                    value = await value
+                if value:
+                    return value
+            await asyncio.sleep(0.005)
+
+
+class Server:
+    """A server process on a port of 127.0.0.1."""
+
+    def __init__(self, *arguments: str, port: int | None = None, config: str | None = None) -> None:
+        self.port = port or free_port()
+        self.dir = Path(tempfile.mkdtemp(prefix="tr"))
+        self._arguments = arguments
+        self._config = config
+        self.process: asyncio.subprocess.Process | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint("127.0.0.1", self.port)
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    async def start(self) -> "Server":
+        binary = find_server()[0]
+        arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.dir), "--save", ""]
+        if self._config is not None:
+            (self.dir / "conf").write_text(self._config)
+            arguments = [str(self.dir / "conf"), *arguments[:-2]]
+        self.process = await spawn(binary, [*arguments, *self._arguments])
+
+        async def answers() -> bool:
+            with contextlib.suppress(BusUnavailable):
+                await ask(self.port, "PING")
+            return True
+
+        await until(answers, what="the server")
+        return self
+
+    async def stop(self) -> None:
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    async def __aenter__(self) -> "Server":
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class SentinelSet:
+    """A primary, a replica and three Sentinels that fail over after 0.5 s."""
+
+    async def __aenter__(self) -> "SentinelSet":
+        self.stack = contextlib.AsyncExitStack()
+        self.primary = await self.stack.enter_async_context(Server("--repl-diskless-sync-delay", "0"))
+        self.replica = await self.stack.enter_async_context(
+            Server("--replicaof", f"127.0.0.1 {self.primary.port}", "--repl-diskless-sync-delay", "0")
+        )
+
+        async def synced() -> bool:
+            return b"master_link_status:up" in await ask(self.replica.port, "INFO", "replication")  # type: ignore[operator]
+
+        await until(synced, what="the replica")
+        self.sentinels: list[Server] = []
+        for _ in range(3):
+            config = (
+                f"sentinel monitor tr 127.0.0.1 {self.primary.port} 2\n"
+                "sentinel down-after-milliseconds tr 500\nsentinel failover-timeout tr 3000\n"
+            )
+            self.sentinels.append(await self.stack.enter_async_context(Server("--sentinel", config=config)))
+
+        async def agreed() -> bool:
+            for sentinel in self.sentinels:
+                reply = await ask(sentinel.port, "SENTINEL", "MASTER", "tr")
+                fields = dict(zip(reply[::2], reply[1::2], strict=True))  # type: ignore[index]
+                if fields[b"num-other-sentinels"] != b"2" or fields[b"num-slaves"] != b"1":
+                    return False
+            return True
+
+        await until(agreed, 15, what="the Sentinels")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stack.aclose()
+
+    @property
+    def url(self) -> str:
+        return "redis+sentinel://" + ",".join(f"127.0.0.1:{s.port}" for s in self.sentinels) + "/tr"
+
+
+class ClusterSet:
+    """Primaries that share the slots; ``replicas`` of the first one; ``empty`` nodes without slots."""
+
+    def __init__(self, primaries: int = 3, *, replicas: int = 0, empty: int = 0) -> None:
+        self.count = primaries
+        self.replicas = replicas
+        self.empty = empty
+
+    async def __aenter__(self) -> "ClusterSet":
+        self.stack = contextlib.AsyncExitStack()
+        self.nodes: list[Server] = []
+        buses: list[int] = []
+        for _ in range(self.count + self.replicas + self.empty):
+            bus = free_port()
+            node = Server(
+                *("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "1000"),
+                *("--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"),
+            )
+            self.nodes.append(await self.stack.enter_async_context(node))
+            buses.append(bus)
+        for index in range(self.count):
+            first, last = 16384 * index // self.count, 16384 * (index + 1) // self.count - 1
+            await ask(self.nodes[index].port, "CLUSTER", "ADDSLOTSRANGE", first, last)
+            await ask(self.nodes[index].port, "CLUSTER", "SET-CONFIG-EPOCH", index + 1)
+        for node, bus in zip(self.nodes[1:], buses[1:], strict=True):
+            await ask(self.nodes[0].port, "CLUSTER", "MEET", "127.0.0.1", node.port, bus)
+
+        async def whole() -> bool:
+            for node in self.nodes:
+                info = await ask(node.port, "CLUSTER", "INFO")
+                assert isinstance(info, bytes)
+                if b"cluster_state:ok" not in info or b"cluster_known_nodes:%d\r" % len(self.nodes) not in info:
+                    return False
+            return True
+
+        await until(whole, 15, what="the Cluster")
+        first = await ask(self.nodes[0].port, "CLUSTER", "MYID")
+        assert isinstance(first, bytes)
+        for node in self.nodes[self.count : self.count + self.replicas]:
+            await ask(node.port, "CLUSTER", "REPLICATE", first)
+
+            async def synced(port: int = node.port) -> bool:
+                return b"master_link_status:up" in await ask(port, "INFO", "replication")  # type: ignore[operator]
+
+            await until(synced, 15, what="the replica")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stack.aclose()
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{n.port}" for n in self.nodes[:2])
+
+
+async def connected(server: Server) -> Connection:
+    connection = Connection(server.endpoint)
+    await connection.start()
+    return connection
