@@ -108,14 +108,9 @@ class Sockets:
             except TimeoutError:
                 return
 
-    async def recheck(self) -> None:
-        """After a gap of the subscriptions a revocation may have been missed: every token is looked up again."""
-        for socket in list(self.open):
-            await socket.attachments.recheck()
-
 
 def endpoint(services: SocketServices) -> Sockets:
-    """The app for ``WebSocketRoute("/v1/ws", …)``; ``drain`` and ``recheck`` are the composition root's to call."""
+    """The app for ``WebSocketRoute("/v1/ws", …)``; ``drain`` is the composition root's to call."""
     return Sockets(services)
 
 

@@ -224,8 +224,16 @@ class Socket:
         elif isinstance(op, wire.Ping):
             self._finish(what, protocol.ok(op.id, wire.Time(rfc3339(self._services.now_ms()))))
         else:
-            self._lanes[what.session_id] = deque()
-            self._services.tasks.spawn("websocket.op", self._hold_up(what))
+            self._hold_others_up(what)
+
+    def _hold_others_up(self, what: Work) -> None:
+        """In its turn, and whatever comes for its session waits for it."""
+        lane = self._lanes.get(what.session_id)
+        if lane is not None:
+            lane.append(what)
+            return
+        self._lanes[what.session_id] = deque()
+        self._services.tasks.spawn("websocket.op", self._hold_up(what))
 
     def _begin(self, command: Command) -> None:
         try:
@@ -243,7 +251,8 @@ class Socket:
         except Refusal as why:
             answer = protocol.error(command.op.id, why)
         except (BusUnavailable, asyncio.CancelledError):
-            answer = protocol.error(command.op.id, Refusal(Code.BUS_UNAVAILABLE))
+            self._hold_others_up(command)  # the bus is away: this one waits for it, and those behind it wait too
+            return
         except Exception as error:
             answer = self._unforeseen(command, error)
         self._finish(command, answer)

@@ -27,7 +27,7 @@ async def test_attach_says_where_it_begins_and_what_the_session_does(pair: Pair)
     epoch = await pair.there.own(session_id)
     client = await pair.client(session_id, token)
     run = await client.ok("input", session_id=session_id, text="go")
-    assert (await pair.there.sessions.start_run(session_id, epoch)) is not None
+    assert (await pair.there.start_run(session_id, epoch)) is not None
     other = await pair.world.client(pair.there)
     assert await other.ok("attach", session_id=session_id, token=token) == {"seq": 3, "status": "active"}
     third = await pair.world.client(pair.there)
@@ -249,7 +249,7 @@ async def test_approve(pair: Pair) -> None:
         epoch = await pair.there.own(session_id)
         client = await pair.client(session_id, credential or token)
         requested = events.approval_requested("appr-1", LogJson(b'{"summary":"s"}'), "h")
-        await pair.there.sessions.append(session_id, epoch, [requested])
+        await pair.there.append(session_id, epoch, [requested])
         keys = pair.there.store.keys.session(session_id)
         await pair.there.store.call(keys.tag, "HSET", keys.approvals, "appr-1", "open")
         fields = {"session_id": session_id, "call_id": "appr-1"}
@@ -270,10 +270,10 @@ async def test_cancel_does_not_hold_up_answers(pair: Pair) -> None:
     session_id, epoch, client, client_id = await _registered(pair)
     call_id = await pair.there.dispatch(session_id, epoch, client_id)
     run = await client.ok("input", session_id=session_id, text="go")
-    assert await pair.there.sessions.start_run(session_id, epoch) is not None
+    assert await pair.there.start_run(session_id, epoch) is not None
     cancel = await client.send("cancel", session_id=session_id)
     assert await client.ok("result", client_id=client_id, call_id=call_id, text="t") == {}
-    await pair.there.sessions.append(session_id, epoch, [events.run_cancelled(run["run_id"])], ends_run=run["run_id"])
+    await pair.there.append(session_id, epoch, [events.run_cancelled(run["run_id"])], ends_run=run["run_id"])
     assert (await client.answer(cancel))["ok"] == {"run_id": run["run_id"]}
 
 
