@@ -55,7 +55,9 @@ class Bus:
         )
         return session_id
 
-    async def client(self, session_id: str, *, ttl_s: int = 0, key: str = "", holder: str = "", name: str = "web") -> str:
+    async def client(
+        self, session_id: str, *, ttl_s: int = 0, key: str = "", holder: str = "", name: str = "web"
+    ) -> str:
         """A registration: its id."""
         client_id = str(uuid4())
         await self.clients.register(
