@@ -4,15 +4,19 @@ A runner exists from the session's first message to this incarnation until it ha
 find no runner are dropped: whatever they say stands in the session's keys, and a runner reads those when it begins.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from gateway.bus.sessions import Resumption, Sessions
+from gateway.bus.sessions import Owner, Resumption, Sessions
 from gateway.model.errors import Code, Refusal
+from gateway.model.redaction import trusted
 from gateway.observe.log import get_logger
 from gateway.services.tasks import Tasks
 
 log = get_logger("owners")
+
+_LOST_RUN: Final = trusted("owner_lost: the node that ran it was out of contact")
 
 
 class Runner(Protocol):
@@ -52,6 +56,10 @@ class Runner(Protocol):
         """Messages may have been lost: read what stands in the session's keys."""
         ...
 
+    async def leave(self) -> None:
+        """Take no further input; return when the run under way has ended, however long it takes."""
+        ...
+
     async def close(self) -> None:
         """End the child and write no more; bounded by the child's stop ladder."""
         ...
@@ -76,13 +84,15 @@ class Owners:
     def __len__(self) -> int:
         return len(self._runners)
 
-    def forget(self, session_id: str, runner: Runner, *, work_left: bool) -> None:
-        """A runner has ended by itself. ``work_left``: the bus was away for too long; the session is looked at again
-        when it is back."""
+    def forget(self, session_id: str, runner: Runner, *, bus_lost: bool, work_left: bool) -> None:
+        """A runner has ended by itself. ``work_left``: an input came while it did, so another begins at once.
+        ``bus_lost``: the bus was away for too long; the session is looked at again when it is back."""
         if self._runners.get(session_id) is runner:
             del self._runners[session_id]
-            if work_left:
+            if bus_lost:
                 self._left.add(session_id)
+            elif work_left:
+                self._adopt(session_id)
 
     def input_waiting(self, session_id: str) -> None:
         """An input was queued, or the session was given to this node."""
@@ -105,8 +115,18 @@ class Owners:
                 return
             if runner is not None:  # taken away and given back: what it knows is old
                 await runner.close()
+            epoch = owner.epoch
             resumption = await self._sessions.resumption(session_id)
-            self._runners[session_id] = runner = self._make(session_id, owner.epoch, resumption)
+            if resumption.written:
+                # A runner's writes are numbered within its epoch, and one that ended may have left some on their way.
+                own = Owner("", self.incarnation, 0)
+                claimed = await self._sessions.claim(
+                    session_id, self.incarnation, own, lost_run=_LOST_RUN, home_wait_ms=0
+                )
+                if claimed is None:
+                    return
+                epoch, resumption = claimed, await self._sessions.resumption(session_id)
+            self._runners[session_id] = runner = self._make(session_id, epoch, resumption)
             runner.input_waiting()
         except Refusal as refusal:
             if refusal.code is not Code.NOT_FOUND:
@@ -157,6 +177,22 @@ class Owners:
         left, self._left = self._left, set()
         for session_id in left:
             self._adopt(session_id)
+
+    async def hand_over(self, give: Callable[[str], Awaitable[None]], *, wait_s: float) -> None:
+        """The node goes away: each session is given up by ``give`` once its run has ended, for ``wait_s`` at most."""
+        self._closed = True
+        leaving = [
+            self._tasks.spawn("owners.leave", self._give_up(session_id, runner, give))
+            for session_id, runner in self._runners.items()
+        ]
+        if leaving:
+            await asyncio.wait(leaving, timeout=wait_s)
+
+    async def _give_up(self, session_id: str, runner: Runner, give: Callable[[str], Awaitable[None]]) -> None:
+        await runner.leave()
+        await runner.close()
+        self.forget(session_id, runner, bus_lost=False, work_left=False)
+        await give(session_id)
 
     async def close(self) -> None:
         """Ends every runner, side by side."""
