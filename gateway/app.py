@@ -9,11 +9,13 @@ from contextlib import suppress
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import ASGIApp
 
 from adapters.http.routes import routes as http_routes
 from adapters.http.services import HttpServices
+from adapters.http.sessions import open_session
 from adapters.http.streams import Streams
 from adapters.stdio.reaper import Reaper
 from adapters.stdio.services import StdioServices
@@ -28,6 +30,7 @@ from gateway.auth.principals import ApiKeyHolder
 from gateway.auth.reach import SessionAgents
 from gateway.bus.calls import Calls
 from gateway.bus.clients import Clients
+from gateway.bus.errors import BusError
 from gateway.bus.inbox import Inbox
 from gateway.bus.keys import Keys
 from gateway.bus.log import Log
@@ -53,6 +56,7 @@ from gateway.services.tasks import Tasks
 from gateway.web.health import health_routes
 from gateway.web.hosts import HostCheck, served_hosts
 from gateway.web.rates import Rates
+from gateway.web.replies import on_http_exception
 
 log = get_logger("app")
 
@@ -119,21 +123,21 @@ class Gateway:
         self._started_ms = 0
         agents = {agent.id: agent for agent in settings.agents}
         kinds = {a.id: Agent(a.id, a.name, a.storage == "shared") for a in settings.agents}
-        succession = Succession(
+        self._succession = Succession(
             self.sessions,
             self.nodes,
             agents=kinds,
             own=Owner(node_name, self.incarnation, 0) if self._is_owner else None,
             home_wait_s=settings.limits.home_wait_s,
         )
-        self._patrol = Patrol(self.store, self.nodes, succession)
+        self._patrol = Patrol(self.store, self.nodes, self._succession)
         self.conversations = Conversations(
             self.sessions,
             self.feeds,
             self.nodes,
             redactor,
             agents=kinds,
-            succession=succession,
+            succession=self._succession,
         )
         self.authenticator = Authenticator(known_keys(settings), self.sessions, self.now_ms)
         self._reaper = Reaper()
@@ -151,9 +155,9 @@ class Gateway:
             agents=agents,
         )
         self.owners = Owners(self.incarnation, self.sessions, self.tasks, self._make_runner)
-        self._inbox = Inbox(self.store, self.incarnation, self.owners, self.authenticator.forget)
+        self._session_agents = SessionAgents(self.sessions)
+        self._inbox = Inbox(self.store, self.incarnation, self.owners, self._credentials_changed)
         self._membership = Membership(self.nodes, self._info, self._patrol.contact)
-        session_agents = SessionAgents(self.sessions)
         self._sockets = Sockets(
             SocketServices(
                 settings=settings,
@@ -174,7 +178,7 @@ class Gateway:
             settings=settings,
             agents=agents,
             authenticator=self.authenticator,
-            session_agents=session_agents,
+            session_agents=self._session_agents,
             conversations=self.conversations,
             sessions=self.sessions,
             offers=self.offers,
@@ -184,7 +188,7 @@ class Gateway:
             feeds=self.feeds,
             streams=self._streams,
             tasks=self.tasks,
-            rates=Rates(settings.limits.requests_per_second, settings.limits.request_burst, "rate"),
+            rates=Rates(settings.limits.requests_per_second, settings.limits.request_burst, "requests"),
             failures=Rates(
                 settings.limits.auth_failures_per_minute / 60, settings.limits.auth_failures_per_minute, "auth"
             ),
@@ -197,7 +201,8 @@ class Gateway:
             [*http_routes(http), WebSocketRoute("/v1/ws", self._sockets)] if "edge" in settings.server.roles else []
         )
         health = health_routes(self.problems, with_metrics=not settings.server.metrics_port)
-        self._app = Starlette(routes=[*health, *edge])
+        self._app = Starlette(routes=[*health, *edge], exception_handlers={HTTPException: on_http_exception})
+        self._app.router.redirect_slashes = False
         self.asgi: ASGIApp = HostCheck(self._app, served=served_hosts(settings.server))
 
     # --- what the parts ask
@@ -213,9 +218,18 @@ class Gateway:
             found.append(f"the bus is not reachable ({fault.kind.value})")
         return found + [f"{name} does not run" for name in self.tasks.degraded]
 
+    def _credentials_changed(self, session_id: str) -> None:
+        """A token was revoked, or the session deleted."""
+        self.authenticator.forget(session_id)
+        self._session_agents.forget(session_id)
+
     def add_routes(self, routes: Sequence[BaseRoute]) -> None:
         """Further pages, before the node is served."""
         self._app.router.routes.extend(routes)
+
+    async def open_session(self, agent_name: str, label: str) -> tuple[str, str]:
+        """A session for one of this gateway's own pages: its id and its token. Raises Refusal, BusUnavailable."""
+        return await open_session(self.http, agent_name, label)
 
     def _info(self) -> NodeInfo:
         return NodeInfo(
@@ -252,6 +266,7 @@ class Gateway:
         self.topology.on_gap(self._on_gap)
         await self._inbox.open()
         await self._membership.join()
+        await self._succession.look_after(self.store.keys.tags)  # what waits for this node to come back
         self.tasks.supervise("membership", self._membership.run)
         self.tasks.supervise("patrol", self._patrol.run)
 
@@ -263,10 +278,13 @@ class Gateway:
         self.tasks.spawn("feeds.catch_up", self.feeds.catch_up())
 
     async def drain(self) -> None:
-        """Not ready any more: sockets are sent elsewhere, streams end, no input is taken."""
+        """Not ready any more: sockets are sent elsewhere, streams end, runs finish and their sessions change hands."""
         self.draining = True
+        with suppress(BusError):  # others learn at once that nothing new is for this node
+            await self.nodes.renew(self._info())
         await self._sockets.drain()
         self._streams.drain()
+        await self.owners.hand_over(self._succession.give_up, wait_s=self.settings.limits.drain_s)
 
     async def close(self) -> None:
         """Ends children, then everything else. Idempotent."""

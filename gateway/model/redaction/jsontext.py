@@ -67,7 +67,7 @@ def _encoded(text: str) -> bytes:
 
 
 class _Frame:
-    """One container that is open: whether all under it is removed, whether it is a schema, the key that is under way."""
+    """An open container: whether all under it is removed, whether it is a schema, and its keys."""
 
     __slots__ = ("changed", "is_object", "keys", "reach", "removed", "schema")
 
