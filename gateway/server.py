@@ -27,10 +27,10 @@ from gateway.model import limits
 from gateway.model.redaction import KnownSecret, Redactor
 from gateway.observe import log as logs
 from gateway.observe.log import get_logger
+from gateway.web.protocol import HttpProtocol
 from gateway.web.demo import Demo
 
 if TYPE_CHECKING:
-    from gateway.web.protocol import HttpProtocol
 
 log = get_logger("server")
 

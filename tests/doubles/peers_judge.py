@@ -24,12 +24,12 @@ def _certificate(folder: Path) -> tuple[Path, Path, Path]:
     ca, ca_key, cert, key = (folder / name for name in ("ca.pem", "ca.key", "judge.pem", "judge.key"))
     request, names = folder / "judge.csr", folder / "names"
     names.write_text(f"subjectAltName=DNS:{_HOST}\n")
-    rsa = ["-newkey", "rsa:2048", "-nodes"]
+    rsa, days = ["-newkey", "rsa:2048", "-nodes"], ["-days", "2"]
+    signed_by = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial"]
     for argv in (
-        ["req", "-x509", *rsa, "-days", "2", "-keyout", ca_key, "-out", ca, "-subj", "/CN=throw-away"],
+        ["req", "-x509", *rsa, *days, "-keyout", ca_key, "-out", ca, "-subj", "/CN=throw-away"],
         ["req", *rsa, "-keyout", key, "-out", request, "-subj", f"/CN={_HOST}"],
-        ["x509", "-req", "-in", request, "-CA", ca, "-CAkey", ca_key, "-CAcreateserial"]
-        + ["-days", "2", "-out", cert, "-extfile", names],
+        ["x509", "-req", "-in", request, *signed_by, *days, "-out", cert, "-extfile", names],
     ):
         subprocess.run(["openssl", *map(str, argv)], check=True, capture_output=True)
     return ca, cert, key

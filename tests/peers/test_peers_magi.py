@@ -32,8 +32,9 @@ class Socket:
         """One frame, and its answer; what is pushed meanwhile is kept."""
         number = uuid.uuid4().int % 1_000_000
         await self.link.send(json.dumps({"id": number, "op": op, **fields}))
-        while "id" not in (frame := await self.next()):
-            self.pushed.append(frame)
+        async with asyncio.timeout(30):
+            while "id" not in (frame := await self.next()):
+                self.pushed.append(frame)
         assert frame["id"] == number
         return frame
 
@@ -43,10 +44,11 @@ class Socket:
 
     async def event(self, kind: str) -> dict[str, Any]:
         """The next event of a type."""
-        while True:
-            frame = self.pushed.pop(0) if self.pushed else await self.next()
-            if frame.get("event", {}).get("type") == kind:
-                return frame["event"]
+        async with asyncio.timeout(30):
+            while True:
+                frame = self.pushed.pop(0) if self.pushed else await self.next()
+                if frame.get("event", {}).get("type") == kind:
+                    return frame["event"]
 
 
 @asynccontextmanager
@@ -87,8 +89,9 @@ async def test_deltas_reach_a_socket(pair):
         text = "A few plain words, said again. " * 12 + "The end."
         await talk.say({"text": text, "chunk": 40, "chunk_s": 0.02})
         seen = ""
-        while (frame := await socket.next()).get("event", {}).get("type") != "run_completed":
-            seen += frame.get("delta", {}).get("text", "")
+        async with asyncio.timeout(30):
+            while (frame := await socket.next()).get("event", {}).get("type") != "run_completed":
+                seen += frame.get("delta", {}).get("text", "")
         assert seen.strip() == text
 
 
