@@ -153,7 +153,9 @@ class Schedule:
             case "crash":
                 await self.crash(args[0], now)
 
-    async def speak(self, name: str, number: int, place: int, node: int, digest: str | None = None, *, now: int) -> None:
+    async def speak(
+        self, name: str, number: int, place: int, node: int, digest: str | None = None, *, now: int
+    ) -> None:
         call, client_id = self.model.calls.get(number), self.model.places.get(place)
         if call is None or client_id is None:
             return
