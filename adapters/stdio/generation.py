@@ -22,10 +22,10 @@ from adapters.stdio.child import (
     spawn,
 )
 from adapters.stdio.failures import RunFailure
-from adapters.stdio.frames import Attached
 from adapters.stdio.launch import LaunchError, LaunchSpec
 from adapters.stdio.protocol import ChildProtocol
 from adapters.stdio.requests import RequestError, ToolDescriptor
+from adapters.stdio.results import Attached
 from adapters.stdio.services import StdioServices
 from gateway.config.settings import Agent
 from gateway.model.catalog import Catalog, Descriptor, own_descriptors

@@ -19,7 +19,6 @@ from adapters.stdio.events import EndOfOutput, LateEvent, LostRequest, Noise, Re
 from adapters.stdio.failures import RunFailure
 from adapters.stdio.frames import (
     Activity,
-    Admitted,
     ApprovalRequested,
     Diagnostic,
     InputPersisted,
@@ -33,6 +32,7 @@ from adapters.stdio.frames import (
 from adapters.stdio.generation import Generation
 from adapters.stdio.messages import ClosedMessage, MessagesError, RunMessages
 from adapters.stdio.requests import RequestError
+from adapters.stdio.results import Admitted
 from adapters.stdio.run_calls import RunCalls
 from gateway.bus.sessions import NO_KEY, QueuedRun
 from gateway.model import events
