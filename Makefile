@@ -12,20 +12,28 @@ BIN := $(VENV)/bin
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
-# The stamp holds the interpreter and the pins that the environment was made from, so a second call costs nothing.
-$(VENV)/.stamp: requirements/dev.txt pyproject.toml
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# The stamps hold the interpreter and the pins that the environment was made from, so a second call costs nothing. What
+# only runs the gateway comes first and alone: it is half of the whole, and all that `make demo` needs.
+$(VENV)/.run: requirements/run.txt
 	@python="$(PYTHON)"; python="$${python:-$$(.ci/python 3 11)}" || true; \
 	if ! "$${python:-false}" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
 	  echo "toolrelay needs Python >= 3.11 with venv; set PYTHON=/path/to/python3"; exit 2; fi; \
+	echo "setting up $(VENV) (once)"; \
 	test -x $(BIN)/python || "$$python" -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r requirements/dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP) --require-hashes --only-binary :all: -r requirements/run.txt
+	@touch $@
+
+$(VENV)/.stamp: $(VENV)/.run requirements/dev.txt pyproject.toml
+	@$(PIP) --require-hashes --only-binary :all: -r requirements/dev.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 setup: $(VENV)/.stamp ## the environment alone (.venv), nothing outside this folder
 
-demo: setup ## the gateway, an embedded Redis, the demo agent and a page to try it; Ctrl-C ends all of it
-	@exec $(BIN)/toolrelay demo
+demo: $(VENV)/.run ## the gateway, an embedded Redis, the demo agent and a page to try it (PORT=8080)
+	@exec $(BIN)/python -m gateway.cli.main demo $(if $(PORT),--port $(PORT))
 
 # tests.lacks skips what needs a peer and says at the end what this machine lacks.
 test: setup ## the whole suite against a real Redis, at most 15 minutes

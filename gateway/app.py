@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from adapters.http.routes import routes as http_routes
 from adapters.http.services import HttpServices
+from adapters.http.sessions import open_session
 from adapters.http.streams import Streams
 from adapters.stdio.reaper import Reaper
 from adapters.stdio.services import StdioServices
@@ -28,6 +29,7 @@ from gateway.auth.principals import ApiKeyHolder
 from gateway.auth.reach import SessionAgents
 from gateway.bus.calls import Calls
 from gateway.bus.clients import Clients
+from gateway.bus.errors import BusError
 from gateway.bus.inbox import Inbox
 from gateway.bus.keys import Keys
 from gateway.bus.log import Log
@@ -119,21 +121,21 @@ class Gateway:
         self._started_ms = 0
         agents = {agent.id: agent for agent in settings.agents}
         kinds = {a.id: Agent(a.id, a.name, a.storage == "shared") for a in settings.agents}
-        succession = Succession(
+        self._succession = Succession(
             self.sessions,
             self.nodes,
             agents=kinds,
             own=Owner(node_name, self.incarnation, 0) if self._is_owner else None,
             home_wait_s=settings.limits.home_wait_s,
         )
-        self._patrol = Patrol(self.store, self.nodes, succession)
+        self._patrol = Patrol(self.store, self.nodes, self._succession)
         self.conversations = Conversations(
             self.sessions,
             self.feeds,
             self.nodes,
             redactor,
             agents=kinds,
-            succession=succession,
+            succession=self._succession,
         )
         self.authenticator = Authenticator(known_keys(settings), self.sessions, self.now_ms)
         self._reaper = Reaper()
@@ -217,6 +219,10 @@ class Gateway:
         """Further pages, before the node is served."""
         self._app.router.routes.extend(routes)
 
+    async def open_session(self, agent_name: str, label: str) -> tuple[str, str]:
+        """A session for one of this gateway's own pages: its id and its token. Raises Refusal, BusUnavailable."""
+        return await open_session(self.http, agent_name, label)
+
     def _info(self) -> NodeInfo:
         return NodeInfo(
             name=self.node_name,
@@ -252,6 +258,7 @@ class Gateway:
         self.topology.on_gap(self._on_gap)
         await self._inbox.open()
         await self._membership.join()
+        await self._succession.look_after(self.store.keys.tags)  # what waits for this node to come back
         self.tasks.supervise("membership", self._membership.run)
         self.tasks.supervise("patrol", self._patrol.run)
 
@@ -263,10 +270,13 @@ class Gateway:
         self.tasks.spawn("feeds.catch_up", self.feeds.catch_up())
 
     async def drain(self) -> None:
-        """Not ready any more: sockets are sent elsewhere, streams end, no input is taken."""
+        """Not ready any more: sockets are sent elsewhere, streams end, runs finish and their sessions change hands."""
         self.draining = True
+        with suppress(BusError):  # others learn at once that nothing new is for this node
+            await self.nodes.renew(self._info())
         await self._sockets.drain()
         self._streams.drain()
+        await self.owners.hand_over(self._succession.give_up, wait_s=self.settings.limits.drain_s)
 
     async def close(self) -> None:
         """Ends children, then everything else. Idempotent."""

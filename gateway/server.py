@@ -4,6 +4,7 @@ Draining begins in our own signal path: uvicorn would wait for open connections 
 """
 
 import asyncio
+import errno
 import gc
 import shutil
 import signal
@@ -11,7 +12,7 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import uvicorn
 import uvloop
@@ -19,15 +20,14 @@ import uvloop
 from gateway.app import SOCKET_PROTOCOL, Gateway
 from gateway.bus.embedded import EmbeddedError, EmbeddedServer
 from gateway.bus.errors import BusError
+from gateway.config.dev import DEMO_AGENT
 from gateway.config.settings import Agent, Settings, known_secrets
 from gateway.config.state import State, StateError, open_state
 from gateway.model import limits
 from gateway.model.redaction import KnownSecret, Redactor
 from gateway.observe import log as logs
 from gateway.observe.log import get_logger
-
-if TYPE_CHECKING:
-    from gateway.web.demo import Demo
+from gateway.web.demo import Demo
 
 log = get_logger("server")
 
@@ -47,15 +47,20 @@ class _Server(uvicorn.Server):
         yield
 
 
-def run(settings: Settings, *, dev: bool = False, demo: bool = False) -> int:
-    """Serves until a signal. Returns the exit code: 0 after a drained end, 1 when it could not start."""
+def run(settings: Settings, *, dev: bool = False, demo: bool = False, demo_agent: str = DEMO_AGENT) -> int:
+    """Serves until a signal. Returns the exit code: 0 after a drained end, 1 when it could not start.
+
+    ``dev`` adds the demo page, whose sessions are of ``demo_agent``; ``demo`` keeps nothing afterwards.
+    """
     redactor = Redactor([KnownSecret(value, label) for value, label in known_secrets(settings)])
     logs.configure(level=settings.server.log_level, redact=redactor.diagnostic)
     try:
         with open_state(settings) as state:
             _check_agents(settings)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                return runner.run(_serve(settings, state, redactor, dev=dev, demo=demo))
+                return runner.run(
+                    _serve(settings, state, redactor, page_of=demo_agent if dev or demo else "", demo=demo)
+                )
     except (StateError, StartError, EmbeddedError) as error:
         print(f"toolrelay: {error}", file=sys.stderr)  # noqa: T201
         return 1
@@ -75,7 +80,7 @@ def _path(agent: Agent) -> str | None:
     return path.reveal() if path is not None else None
 
 
-async def _serve(settings: Settings, state: State, redactor: Redactor, *, dev: bool, demo: bool) -> int:
+async def _serve(settings: Settings, state: State, redactor: Redactor, *, page_of: str, demo: bool) -> int:
     stop = _Stop()
     async with AsyncExitStack() as stack:
         url = settings.redis.url.reveal()
@@ -83,10 +88,8 @@ async def _serve(settings: Settings, state: State, redactor: Redactor, *, dev: b
             embedded = EmbeddedServer(None if demo else state.folder / "redis")
             url = (await stack.enter_async_context(embedded)).url
         page = None
-        if dev or demo:
-            from gateway.web.demo import Demo
-
-            page = Demo(settings)
+        if page_of and "edge" in settings.server.roles:
+            page = Demo(settings, _say, agent_name=page_of)
         gateway = Gateway(
             settings,
             node_name=state.node_name,
@@ -96,7 +99,7 @@ async def _serve(settings: Settings, state: State, redactor: Redactor, *, dev: b
         )
         stack.push_async_callback(gateway.close)
         if page is not None:
-            gateway.add_routes(page.routes(gateway.http))
+            gateway.add_routes(page.routes(gateway.open_session, gateway.http.failures))
         try:
             await gateway.start(timeout=CONNECT_S)
         except BusError as error:
@@ -141,7 +144,8 @@ def _listen(settings: Settings) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
     except OSError as error:
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        advice = "; --port takes another (0: a free one)" if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}{advice}") from None
 
 
 def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
@@ -163,12 +167,16 @@ def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     )
 
 
-async def _say_where(settings: Settings, listener: socket.socket, page: "Demo | None", *, demo: bool) -> None:
+async def _say_where(settings: Settings, listener: socket.socket, page: Demo | None, *, demo: bool) -> None:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     address = settings.server.public_url or f"http://{shown}:{port}"
     log.info("serving", port=port, roles=",".join(settings.server.roles))
-    print(f"toolrelay serves {address}", flush=True)  # noqa: T201
+    _say(f"toolrelay serves {address}")
     if page is not None:
         for line in page.lines(address, demo=demo):
-            print(line, flush=True)  # noqa: T201
+            _say(line)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201

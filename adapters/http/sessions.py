@@ -7,10 +7,11 @@ from msgspec import json
 
 from adapters.http import wire
 from adapters.http.ask import Ask
+from adapters.http.services import HttpServices
 from gateway.auth.origins import allowed, own_origin
 from gateway.auth.principals import ApiKeyHolder, may_reach_agent
 from gateway.auth.tokens import digest, mint_session_token
-from gateway.bus.sessions import Session
+from gateway.bus.sessions import NO_KEY, Session
 from gateway.bus.store import rfc3339
 from gateway.config.settings import WORKSPACE_ID
 from gateway.model.errors import Code, Refusal
@@ -54,7 +55,7 @@ async def create(ask: Ask) -> Reply:
     session_id = session_id_for(idempotency)
     if http.draining():
         raise Refusal(Code.DRAINING)
-    await _check_room(ask, session_id)
+    await _check_room(http, session_id)
     token = mint_session_token(session_id)
     created = await http.conversations.create(
         session_id,
@@ -76,12 +77,39 @@ async def create(ask: Ask) -> Reply:
     return json_reply(201, body)
 
 
-async def _check_room(ask: Ask, session_id: str) -> None:
+async def open_session(http: HttpServices, agent_name: str, label: str) -> tuple[str, str]:
+    """A session for a page that this gateway serves itself, without an API key: its id and its token.
+
+    Raises Refusal(NOT_FOUND, TOO_MANY_REQUESTS, DRAINING), BusUnavailable.
+    """
+    agent = next((agent for agent in http.agents.values() if agent.name == agent_name), None)
+    if agent is None:
+        raise Refusal(Code.NOT_FOUND, "there is no such agent")
+    if http.draining():
+        raise Refusal(Code.DRAINING)
+    session_id = session_id_for(NO_KEY)
+    await _check_room(http, session_id)
+    token = mint_session_token(session_id)
+    await http.conversations.create(
+        session_id,
+        agent_id=agent.id,
+        agent_version=wire.agent_version_id(agent.id),
+        display_name="",
+        label=label,
+        token_hash=digest(token),
+        token_ttl_ms=http.settings.auth.session_token_ttl_s * 1000,
+        idempotency=NO_KEY,
+    )
+    http.session_agents.remember(session_id, agent.id)
+    return session_id, token
+
+
+async def _check_room(http: HttpServices, session_id: str) -> None:
     """Raises Refusal(TOO_MANY_REQUESTS) when there are as many sessions as may be; a replay makes none."""
-    most = ask.http.settings.limits.max_sessions
-    if await ask.http.sessions.count(list(ask.http.agents)) < most:
+    most = http.settings.limits.max_sessions
+    if await http.sessions.count(list(http.agents)) < most:
         return
-    if await ask.http.session_agents.find(session_id) is None:
+    if await http.session_agents.find(session_id) is None:
         raise Refusal(Code.TOO_MANY_REQUESTS, f"there are as many sessions as there may be ({most})", retry_after_s=60)
 
 

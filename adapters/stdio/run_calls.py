@@ -265,8 +265,12 @@ class RunCalls:
             self._deadline_passed(call_id)
 
     def _expired(self, call_id: str, due_ms: int) -> None:
-        if due_ms and call_id in self._open:
+        if call_id not in self._open or due_ms == 0:
+            return  # settled: how is on its way
+        if due_ms > 0:
             self._wait_until(call_id, due_ms)
+        else:  # the bus has lost it: nobody can answer it any more
+            self._deliver(call_id, Answer(ModelText(FAILURES[Reason.RESULT_TIMEOUT, Outcome.UNKNOWN]), True, None))
 
     def _deadline_passed(self, call_id: str) -> None:
         """The bus has been silent for so long that our own clock must do: the child is answered, the record follows."""

@@ -82,6 +82,7 @@ class AgentSession(Runner):
         self._more = False
         self._failures = 0
         self._closed = False
+        self._leaving = False
         self._coming: asyncio.Future[QueuedRun | None] | None = None
         if resumption.run_id is not None:  # its owner is gone: nobody can say what the child did
             gone = RunFailure.of("owner_gone", "the node that ran it is gone")
@@ -138,7 +139,7 @@ class AgentSession(Runner):
     def input_waiting(self) -> None:
         """An input waits, or may."""
         self._more = True
-        if self._working is None and not self._closed:
+        if self._working is None and not (self._closed or self._leaving):
             self.services.timers.disarm(self._idle_key)
             self.services.capacity.busy(self.session_id)
             self._working = self.services.tasks.spawn("session.work", self._work())
@@ -234,9 +235,9 @@ class AgentSession(Runner):
 
     async def _work(self) -> None:
         try:
-            while self._more and not self._closed:
+            while self._more and not (self._closed or self._leaving):
                 self._more = False
-                while (queued := await self._next()) is not None:
+                while not self._leaving and (queued := await self._next()) is not None:
                     await self._turn(queued)
         finally:
             self._working = None
@@ -389,6 +390,12 @@ class AgentSession(Runner):
     async def _end(self, *, lost: bool) -> None:
         await self.close()
         self._forget(self, lost, self._more)
+
+    async def leave(self) -> None:
+        """Take no further input; return when the run under way has ended, however long it takes."""
+        self._leaving = True
+        if self._working is not None:
+            await asyncio.wait([self._working])
 
     async def close(self) -> None:
         """End the child; what was written before goes out, within a bound."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from gateway.bus.outbox import Outbox
-from gateway.bus.store import Store, answered, text
+from gateway.bus.store import Store, text
 from gateway.model.call import Event
 from gateway.model.clean import DispatchJson, LogJson
 from gateway.model.errors import Code, Refusal
@@ -103,7 +103,7 @@ class Calls:
 
     async def ack(self, session_id: str, client_id: str, call_id: str) -> bytes:
         """The ``client_tool_acked`` event, the same one for a repeat. Raises Refusal(NOT_FOUND, CONFLICT)."""
-        return cast("bytes", await answered(self.send_ack(session_id, client_id, call_id)))
+        return cast("bytes", await self._store.run(session_id, self._store.scripts.ack, client_id, call_id, again=True))
 
     def send_ack(self, session_id: str, client_id: str, call_id: str) -> Future[object]:
         """As ``ack``, enqueued now; ``store.outcome`` reads the answer."""
@@ -114,7 +114,8 @@ class Calls:
     ) -> None:
         """Settles a call with its answer; the same answer again is fine. ``answer`` is opaque here: what the child is
         to get, already redacted. Raises Refusal(NOT_FOUND, CONFLICT)."""
-        await answered(self.send_answer(session_id, client_id, call_id, digest=digest, answer=answer, result=result))
+        script = self._store.scripts.answer
+        await self._store.run(session_id, script, client_id, call_id, digest, answer, result, again=True)
 
     def send_answer(
         self, session_id: str, client_id: str, call_id: str, *, digest: str, answer: bytes, result: EventPayload
@@ -132,10 +133,11 @@ class Calls:
 
     async def refuse(self, session_id: str, client_id: str, call_id: str) -> int:
         """An answer was not valid: the instant by which a valid one must come, 0 when the call is settled already."""
-        return _number(await self._store.run(session_id, self._store.scripts.refuse, client_id, call_id))
+        return _number(await self._store.run(session_id, self._store.scripts.refuse, client_id, call_id, again=True))
 
     def expire(self, outbox: Outbox, call_id: str, then: Callable[[int], None]) -> None:
-        """The owner's timer fired: ``then`` gets the instant that the call waits for now, or 0 when it is settled."""
+        """The owner's timer fired: ``then`` gets the instant that the call waits for now, 0 when it is settled, -1 when a
+        failover has lost it."""
         outbox.put(self._store.scripts.expire, call_id, then=lambda reply: then(_number(reply)))
 
     def end(self, outbox: Outbox, call_id: str, event: Event, detail: str = "") -> None:

@@ -81,6 +81,7 @@ class Clients:
             idempotency.fingerprint,
             limits.CLIENTS_PER_SESSION,
             limits.NAMES_PER_SESSION,
+            again=bool(idempotency.key),
         )
         return cast("bytes", reply)
 
@@ -96,7 +97,7 @@ class Clients:
 
     async def ping(self, session_id: str, client_id: str) -> bytes:
         """The answer's JSON ``{expires_at}``. Raises Refusal(NOT_FOUND) only when the registration has ended."""
-        return cast("bytes", await self._store.run(session_id, self._store.scripts.ping, client_id))
+        return cast("bytes", await self._store.run(session_id, self._store.scripts.ping, client_id, again=True))
 
     async def leave(self, session_id: str, client_id: str) -> None:
         """Ends a registration; its open calls fail as ``client_gone``. Raises Refusal(NOT_FOUND)."""
@@ -108,7 +109,13 @@ class Clients:
 
     async def release(self, session_id: str, client_id: str, holder: str) -> None:
         """The socket ``holder`` is gone: the lifetime counts from now, unless another holds the registration."""
-        await self._store.run(session_id, self._store.scripts.release, client_id, holder)
+        await self._store.run(session_id, self._store.scripts.release, client_id, holder, again=True)
+
+    async def hold(self, session_id: str, client_id: str, holder: str) -> bool:
+        """A socket still holds a registration whose lifetime began to count while its node was out of contact: whether
+        it holds it now; not when it ended meanwhile or another socket took it up."""
+        script = self._store.scripts.hold
+        return await self._store.run(session_id, script, client_id, holder, again=True) == 1
 
     async def resume(
         self, session_id: str, client_id: str, resume_hash: str, holder: str, *, only_if_free: bool = False
@@ -118,7 +125,13 @@ class Clients:
         Raises Refusal(NOT_FOUND) also for a wrong key.
         """
         reply = await self._store.run(
-            session_id, self._store.scripts.resume, client_id, resume_hash, holder, "free" if only_if_free else ""
+            session_id,
+            self._store.scripts.resume,
+            client_id,
+            resume_hash,
+            holder,
+            "free" if only_if_free else "",
+            again=True,
         )
         name, ttl, _previous, *calls = cast("list[bytes]", reply)
         return Resumed(name.decode(), int(ttl), tuple(calls))

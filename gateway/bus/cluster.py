@@ -10,7 +10,7 @@ import logging
 import random
 import secrets
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
@@ -32,6 +32,7 @@ _HOPS: Final = 5
 _ASK_S: Final = 1.0
 _HELD: Final = 4_096  # redirected commands that wait for a node to be connected
 _HELD_S: Final = 1.0
+_UNUSED_S: Final = 10.0
 _SHARDED_PUBSUB: Final = (7, 0)
 
 
@@ -87,7 +88,10 @@ class Cluster(Topology):
         self._places: dict[tuple[str, int], None] = {(e.host, e.port): None for e in address.endpoints}  # replicas too
         self._callbacks: dict[bytes, list[Callback]] = {}
         self._subscribed_at: dict[bytes, Shard] = {}
+        self._lost: set[bytes] = set()  # channels that a server has dropped
+        self._informed: Connection | None = None  # of the server that the last MOVED named
         self._held: dict[Shard, deque[tuple[Sent, bool]]] = {}
+        self._unused: dict[Shard, float] = {}  # since when
         self._sharded = True
         self._stale = asyncio.Event()
         self._fresh = asyncio.Event()
@@ -201,6 +205,8 @@ class Cluster(Topology):
         """The slots by CLUSTER SLOTS, from any node that answers: a connected primary first."""
         connections = [connection for connection in self.all() if connection.up]
         random.shuffle(connections)  # one that is cut off must not be asked every time
+        connections.sort(key=lambda connection: connection is not self._informed)
+        self._informed = None
         error: BusError = BusUnavailable(Kind.DOWN, detail="no node of the Cluster answers")
         for connection in connections:
             try:
@@ -250,9 +256,22 @@ class Cluster(Topology):
             if self._sharded and fresh[slot_of(shard.subscriber.probe_channel)] is not shard:
                 shard.subscriber.probe_on(channel_in(slot))
         self._follow()
+        self._leave(first_slot.keys())
+
+    def _leave(self, live: Collection[Shard]) -> None:
+        """Closes the shards without a slot: those that are down at once, the others when nobody uses them any more (a
+        slot on its way there is asked for by ASK before the map names it)."""
+        loop = asyncio.get_running_loop()
         for place, shard in list(self._by_place.items()):
-            if shard not in first_slot and not self._held.get(shard):
-                del self._by_place[place]
+            if shard in live:
+                self._unused.pop(shard, None)
+                continue
+            if shard not in self._unused:
+                self._unused[shard] = loop.time()
+                loop.call_later(_UNUSED_S + 1, self.refresh)
+            used = shard.connection.up and (shard.connection.pending or loop.time() - self._unused[shard] < _UNUSED_S)
+            if not used and not self._held.get(shard):
+                del self._by_place[place], self._unused[shard]
                 self._background(shard.close(), "bus.shard_close")
 
     def _shard_at(self, endpoint: Endpoint, slot: int) -> Shard:
@@ -290,29 +309,38 @@ class Cluster(Topology):
 
     # --- channels
 
-    def _on_moved(self, _: bytes) -> None:
+    def _on_moved(self, channel: bytes) -> None:
+        if channel in self._callbacks:
+            self._lost.add(channel)
         self.refresh()
 
     def _follow(self) -> None:
-        """Moves each subscription to the server that has its slot now."""
+        """Subscribes each channel at the server that has its slot now, and once more what a server has dropped."""
         followed: list[Future[None]] = []
+        lost, self._lost = self._lost, set()
         for channel, callbacks in self._callbacks.items():
             shard, before = self._map[slot_of(channel)], self._subscribed_at[channel]
-            if shard is None or shard is before:
-                continue
-            self._subscribed_at[channel] = shard
-            for callback in callbacks:
-                before.subscriber.unsubscribe(channel, callback)
-                followed.append(shard.subscriber.subscribe(channel, callback))
+            if shard is None:
+                if channel in lost:
+                    self._lost.add(channel)
+            elif shard is not before:
+                self._subscribed_at[channel] = shard
+                for callback in callbacks:
+                    before.subscriber.unsubscribe(channel, callback)
+                    followed.append(shard.subscriber.subscribe(channel, callback))
+            elif channel in lost:
+                followed.append(shard.subscriber.resubscribe(channel))
         if followed:
-            asyncio.gather(*followed, return_exceptions=True).add_done_callback(lambda _: self._gap())
+            asyncio.gather(*followed, return_exceptions=True).add_done_callback(self._followed)
+
+    def _followed(self, outcomes: "Future[list[BaseException | None]]") -> None:
+        if not outcomes.cancelled() and None in outcomes.result():  # else they have moved on before they arrived
+            self._gap()
 
     # --- redirected commands
 
     def _redirected(self, origin: Connection, sent: Sent, error: Redirect) -> bool:
         """Sends a command on; it was not executed where it came back from."""
-        if not error.ask:
-            self.refresh()
         sent.hops += 1
         host = error.host or (origin.endpoint.host if origin.endpoint else "")
         if sent.hops > _HOPS or not host:
@@ -321,6 +349,8 @@ class Cluster(Topology):
         shard = self._shard_at(Endpoint(host, error.port, tls=self.address.endpoints[0].tls), error.slot)
         if not error.ask:
             self._map[error.slot] = shard
+            self._informed = shard.connection
+            self.refresh()
         if not shard.connection.take_over(sent, asking=error.ask):
             held = self._held.setdefault(shard, deque())
             if len(held) >= _HELD:

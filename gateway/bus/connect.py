@@ -141,19 +141,20 @@ async def _hello(wire: Wire, login: Login, *, replica: bool) -> None:
         args += ["AUTH", login.username or "default", login.password]
     args += ["SETNAME", login.name]
     hello = wire.send(tuple(args))
-    select = wire.send(("SELECT", login.db)) if login.db else None
+    # HELLO is answered while a server loads its data, PING is not.
+    rest = [wire.send(("PING",)), *([wire.send(("SELECT", login.db))] if login.db else [])]
     try:
         known = as_map(await hello)
-        if select is not None:
-            await select
+        await _all(rest)
     except BusUnavailable:
         raise
     except BusError as error:
         # A server before 6.0 knows no HELLO; its refusal says no more than that.
         raise BusUnavailable(Kind.VERSION, detail=str(error)) from None
     finally:
-        if select is not None:
-            select.cancel()
+        for future in rest:
+            future.cancel()
+            future.add_done_callback(_retrieved)
     wire.server = Server(
         known.get(b"server", b"").decode("ascii", "replace"),
         tuple(int(number) for number in re.findall(rb"\d+", known.get(b"version", b""))),
@@ -280,7 +281,7 @@ class Connection:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        self._went_down(BusUnavailable(Kind.CLOSED))
+        self.fault = BusUnavailable(Kind.CLOSED)
 
     async def __aenter__(self) -> "Connection":
         await self.start()
@@ -319,10 +320,9 @@ class Connection:
             began = loop.time()
             self._went_up(wire)
             try:
-                fault = await asyncio.shield(wire.lost)
+                await asyncio.shield(wire.lost)
             finally:
                 wire.abort(Kind.CLOSED)
-            self._went_down(self._why or fault)
             if loop.time() - began > _LIVED_S:
                 self._backoff.reset()
             await asyncio.sleep(self._backoff.next())
@@ -355,6 +355,7 @@ class Connection:
         self._why = None
         wire.redirect = self.redirect
         wire.on_refused = self._on_refused
+        wire.on_end = self._went_down
         self._wire = wire
         self.fault = None
         self.connects += 1
@@ -365,12 +366,13 @@ class Connection:
             callback()
 
     def _went_down(self, fault: BusUnavailable) -> None:
+        fault = self._why or fault
         self._wire = None
         self._changed.clear()
         self.fault = fault
         if self._announced:
             self._announced = False
-            if fault.kind is not Kind.CLOSED:
+            if fault.kind is not Kind.CLOSED:  # not by our own wish
                 logger.warning("bus connection lost: %s", fault)
             for callback in self.on_down:
                 callback(fault)
@@ -380,6 +382,12 @@ class Connection:
         if error.kind in {Kind.READONLY, Kind.NOAUTH, Kind.MASTERDOWN} and self._wire is not None:
             self._why = error
             self.reconnect()
+
+
+def _retrieved(future: "Future[object]") -> None:
+    """Nobody waits for this one: its failure is known from another."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def _all(futures: "Sequence[Future[object]]") -> None:

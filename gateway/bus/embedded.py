@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.bus.connect import Backoff, Endpoint, Login, open_wire
-from gateway.bus.errors import BusError, BusUnavailable, Kind
+from gateway.bus.errors import BusUnavailable, Kind
 from gateway.bus.wire import Bounds
 from gateway.observe.tasks import Tasks
 
@@ -183,6 +183,10 @@ class EmbeddedServer:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
+    @property
+    def _log(self) -> Path:
+        return (self._data_dir or self.socket.parent) / "log"
+
     # --- directories
 
     def _prepare(self) -> None:
@@ -221,11 +225,12 @@ class EmbeddedServer:
             *("--dir", str(keep or self._run_dir), "--daemonize", "no", "--save", ""),
             *("--appendonly", "yes" if keep else "no", "--appendfsync", "everysec", "--aof-load-truncated", "yes"),
             *("--maxmemory", str(self._maxmemory), "--maxmemory-policy", "noeviction"),
-            *("--logfile", "", "--loglevel", "warning", "--timeout", "0"),
+            *("--logfile", str(self._log), "--loglevel", "warning", "--timeout", "0"),
         ]
 
     async def _launch(self) -> None:
         self.socket.unlink(missing_ok=True)
+        self._log.unlink(missing_ok=True)
         self._process = await spawn(self._binary, self._arguments())
         record = (self._data_dir or self.socket.parent) / "pid"
         record.write_text(f"{self._process.pid} {_started(self._process.pid)}\n")
@@ -236,25 +241,30 @@ class EmbeddedServer:
         loop = asyncio.get_running_loop()
         begun, path = loop.time(), self.socket
         while not path.exists():
-            if process.returncode is not None:
-                raise EmbeddedError(f"the embedded server ended at its start with {process.returncode}")
-            if loop.time() - begun > _START_S:
-                raise EmbeddedError("the embedded server does not open its socket")
+            if process.returncode is not None or loop.time() - begun > _START_S:
+                raise self._failed(process, "does not open its socket")
             await asyncio.sleep(_POLL_S)
         while True:
             try:
                 wire = await open_wire(Endpoint(path=str(path)), Login(), Bounds(), timeout=2.0)
-                try:
-                    async with asyncio.timeout(2.0):
-                        await wire.send(("PING",))
-                    return
-                finally:
-                    wire.abort(Kind.CLOSED)
-            except (BusError, TimeoutError) as error:
-                loading = isinstance(error, BusUnavailable) and error.kind is Kind.LOADING
+            except BusUnavailable as error:
+                loading = error.kind is Kind.LOADING
                 if process.returncode is not None or loop.time() - begun > (_LOAD_S if loading else _START_S):
-                    raise EmbeddedError(f"the embedded server does not serve: {error}") from None
+                    raise self._failed(process, f"does not serve ({error})") from None
                 await asyncio.sleep(0.02 if loading else _POLL_S)
+            else:
+                wire.abort(Kind.CLOSED)
+                return
+
+    def _failed(self, process: asyncio.subprocess.Process, what: str) -> EmbeddedError:
+        """The error with the last line that the server had to say."""
+        if process.returncode is not None:
+            what = f"ended at its start with {process.returncode}"
+        try:
+            last = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
+        except OSError:
+            last = ""
+        return EmbeddedError(f"the embedded server {what}" + (f": {last}" if last else ""))
 
     async def _supervise(self) -> None:
         backoff = Backoff(0.1, 5.0)

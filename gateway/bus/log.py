@@ -36,6 +36,12 @@ class Log:
             raise Refusal(Code.NOT_FOUND)
         return int(cast("bytes", seq))
 
+    async def raise_to(self, session_id: str, seq: int) -> int:
+        """Readers were given events up to ``seq``: where a failover lost some of them the log goes on above, with a
+        ``log_reset`` first (bridge 8). Returns the last seq."""
+        reply = await self._store.run(session_id, self._store.scripts.raise_log, seq, again=True)
+        return int(cast("int", reply))
+
     async def oldest(self, session_id: str) -> int:
         """The first seq that is kept, 0 for an empty log."""
         keys = self._store.keys.session(session_id)

@@ -9,6 +9,7 @@ by a broken connection, and a fenced owner changes nothing.
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -67,6 +68,7 @@ class Outbox:
         self._bytes = 0
         self._repeating = False
         self._lost = False
+        self._behind: int | None = None  # the number that the bus has, when it lacks some that it acknowledged
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -108,7 +110,11 @@ class Outbox:
         if self._lost or reply.cancelled():
             return
         error = reply.exception()
-        if isinstance(error, BusUnavailable) or (isinstance(error, ScriptError) and error.code == "gap"):
+        if isinstance(error, BusUnavailable):
+            self._repeat()
+            return
+        if isinstance(error, ScriptError) and error.code == "gap":
+            self._behind = int(error.detail)
             self._repeat()
             return
         # Answers come in order, so this is the first that waits; a repetition may answer a write a second time.
@@ -145,6 +151,12 @@ class Outbox:
 
     async def _round(self) -> bool:
         """Sends all that waits again; whether all of it was answered. What is put meanwhile goes with it."""
+        if self._behind is not None and self._waiting and self._behind < self._waiting[0].number - 1:
+            log.warning("acknowledged writes are lost", session_id=self._keys.session_id, number=self._behind)
+            renumber = self._store.scripts.renumber
+            with suppress(ScriptError, BusUnavailable):  # what is in the way shows in what follows
+                await self._store.send(self._keys, renumber, self._epoch, self._waiting[0].number - 1)
+        self._behind = None
         while self._waiting:
             last = self._waiting[-1]
             for write in list(self._waiting):

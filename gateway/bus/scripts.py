@@ -101,6 +101,8 @@ class Scripts:
         self.refuse: Final = self._script("refuse")
         self.expire: Final = self._script("expire")
         self.end_call: Final = self._script("end_call")
+        self.raise_log: Final = self._script("raise_log")
+        self.renumber: Final = self._script("renumber")
         self.sweep: Final = self._script("sweep")
         self.renew: Final = self._script("renew")
 

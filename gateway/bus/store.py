@@ -85,8 +85,8 @@ def text(value: object) -> str:
 class Store:
     """Runs scripts and commands for sessions.
 
-    Whoever waits for an answer here waits through an outage of the bus, for ``patience_s`` at most: a peer's retries are
-    few, and an outage that ends soon should cost it nothing.
+    Whoever waits for an answer here waits through an outage of the bus, for ``patience_s`` at most: a peer's retries
+    are few, and an outage that ends soon should cost it nothing.
     """
 
     def __init__(self, topology: Topology, keys: Keys, scripts: Scripts, *, patience_s: float = PATIENCE_S) -> None:

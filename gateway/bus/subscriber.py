@@ -138,7 +138,7 @@ class Subscriber:
         left.remove(callback)
         entry.callbacks = tuple(left)
         if not left:
-            self._settle(entry, None)
+            self._settle(entry, BusUnavailable(Kind.CLOSED, detail="unsubscribed"), heard=False)
             self._mark(channel)
 
     def on_gap(self, callback: Callable[[], None]) -> Callable[[], None]:
@@ -146,6 +146,17 @@ class Subscriber:
         Returns what takes it away again."""
         self._gap_callbacks.append(callback)
         return partial(self._forget_gap, callback)
+
+    def resubscribe(self, channel: bytes) -> "Future[None]":
+        """Asks once more for a channel that ``on_moved`` has told of; the future is as that of ``subscribe``."""
+        future: Future[None] = asyncio.get_running_loop().create_future()
+        entry = self._channels.get(channel)
+        if entry is None or not entry.callbacks or (entry.requested and not entry.unconfirmed):
+            future.set_result(None)
+        else:
+            entry.waiters.append(future)
+            self._mark(channel)
+        return future
 
     def probe_on(self, channel: bytes) -> None:
         """Probes by another channel, when the slot of the present one has gone to another server."""
@@ -291,7 +302,7 @@ class Subscriber:
             if not self._awaited and self._resubscribed is not None and not self._resubscribed.done():
                 self._resubscribed.set_result(None)
 
-    def _settle(self, entry: _Channel, error: BusError | None) -> None:
+    def _settle(self, entry: _Channel, error: BusError | None, *, heard: bool = True) -> None:
         waiters, entry.waiters = entry.waiters, []
         for future in waiters:
             if future.done():
@@ -300,6 +311,8 @@ class Subscriber:
                 future.set_result(None)
             else:
                 future.set_exception(error)
+                if not heard:
+                    future.exception()  # nobody has to hear of it
 
     # --- life
 
@@ -446,6 +459,10 @@ class Subscriber:
     def probe_now(self) -> None:
         """Checks now that a publish by the command connection comes back here."""
         if self._wire is None or self._probing or not self._commands.up:
+            return
+        probe = self._channels.get(self.probe_channel)
+        if probe is None or not probe.requested or probe.unconfirmed:
+            self._mark(self.probe_channel)  # a Cluster's slot on its way: no probe is possible yet
             return
         self._probing = True
         self._probe_sent += 1

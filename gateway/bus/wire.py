@@ -79,6 +79,7 @@ class Wire(asyncio.Protocol):
         self.server = Server()
         self.redirect: Callable[[Sent, Redirect], bool] | None = None  # true: it took the command over
         self.on_refused: Callable[[BusUnavailable], None] | None = None
+        self.on_end: Callable[[BusUnavailable], None] | None = None  # at once, before the futures fail
         self._loop = loop
         self._bounds = bounds
         self._transport: asyncio.Transport | None = None
@@ -202,7 +203,10 @@ class Wire(asyncio.Protocol):
         """Ends the connection now. Commands that may have been sent fail with ``maybe_applied``."""
         if self.lost.done():
             return
-        self.lost.set_result(BusUnavailable(kind))
+        fault = BusUnavailable(kind)
+        self.lost.set_result(fault)
+        if self.on_end is not None:
+            self.on_end(fault)
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:

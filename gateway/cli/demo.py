@@ -21,7 +21,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory(prefix="toolrelay-demo-") as folder:
         try:
-            settings = load(None, flags={"server.port": arguments.port, "server.state_dir": folder})
+            settings = load(
+                None,
+                # What a person is told stands on the terminal alone; faults are still logged beside it.
+                flags={"server.port": arguments.port, "server.state_dir": folder, "server.log_level": "warning"},
+            )
         except ConfigError as error:
             raise Usage(*error.problems) from None
         settings = for_dev(settings)

@@ -23,6 +23,9 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--dev", action="store_true", help="for this machine alone: a fresh API key, the demo agent, no file needed"
     )
+    parser.add_argument(
+        "--demo-agent", metavar="NAME", help="with --dev: whose sessions the demo page opens (default demo)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -38,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
             "`toolrelay config example` prints a file to start from",
             "`toolrelay serve --dev` needs none and listens on loopback only",
         )
+    if arguments.demo_agent is not None and not arguments.dev:
+        raise Usage("--demo-agent goes with --dev: without it there is no demo page")
     flags = {
         "server.host": arguments.host,
         "server.port": arguments.port,
@@ -54,9 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise Usage(*lacks)
     for line in warnings(settings):
         say(f"note: {line}")
+    from gateway.config.dev import DEMO_AGENT
     from gateway.server import run as run_server
 
-    return run_server(settings, dev=arguments.dev)
+    demo_agent = arguments.demo_agent or DEMO_AGENT
+    if arguments.dev and all(agent.name != demo_agent for agent in settings.agents):
+        raise Usage(f"--demo-agent {demo_agent}: there is no such agent")
+    return run_server(settings, dev=arguments.dev, demo_agent=demo_agent)
 
 
 def config_path(given: Path | None) -> Path | None:

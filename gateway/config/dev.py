@@ -5,6 +5,7 @@ import sys
 import msgspec
 
 from gateway.config.advice import DEV_LABEL
+from gateway.config.examples import example_folder
 from gateway.config.secret import Secret
 from gateway.config.settings import Agent, ApiKey, Settings
 from gateway.config.state import state_folder
@@ -24,9 +25,13 @@ def dev_settings(settings: Settings, api_key: str) -> Settings:
 
 
 def demo_agent(settings: Settings) -> Agent:
-    """The agent of the example, in this interpreter, with a folder of its own for each session."""
+    """The agent of the example, in this interpreter, with a folder of its own for each session.
+
+    It is started by its path, as its own folder is no place to import anything from; isolated (``-I``), so that no
+    ``PYTHON*`` variable or package of the user changes it.
+    """
     return Agent(
         name=DEMO_AGENT,
-        command=(sys.executable, "-m", "examples.demo_agent"),
+        command=(sys.executable, "-I", str(example_folder("demo_agent")), "serve", "--stdio"),
         cwd=f"{state_folder(settings)}/demo/{{session_id}}",
     )

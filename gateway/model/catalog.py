@@ -6,6 +6,7 @@ descriptors in the child's registry; all are reached by ``client__use``. Nothing
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -176,8 +177,15 @@ def _fill(preferred: Iterable[Descriptor | None], own: Collection[Descriptor]) -
 
 
 def _listed(item: Item) -> bytes:
-    schema = msgspec.json.encode(msgspec.json.decode(item.spec.parameters), order="sorted")
+    schema = _schema_digest(item.spec.parameters)
     return b"\0".join((item.model_name.encode(), item.spec.description.encode(), schema, b"%d" % item.timeout_ms))
+
+
+@lru_cache(maxsize=4096)
+def _schema_digest(parameters: bytes) -> bytes:
+    """The same for schemas that differ in the order of their names only."""
+    ordered = msgspec.json.encode(msgspec.json.decode(parameters), order="sorted")
+    return hashlib.sha256(ordered).hexdigest().encode()
 
 
 def _fingerprint(entries: Iterable[bytes]) -> str:

@@ -58,7 +58,7 @@ class _UnfoldsError(Exception):
     """The schema has too many nodes with its references followed."""
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def narrow(schema: ModelJson) -> Narrowed:
     """The child's copy of one tool's schema, an object that was checked by ``tools.parse_tools``.
 

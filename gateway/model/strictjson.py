@@ -17,6 +17,8 @@ import msgspec
 from gateway.model.errors import Code, Refusal
 from gateway.model.limits import BODY_BYTES, REQUEST_JSON_DEPTH
 
+CONTAINERS: Final = 100_000
+"""Objects and lists in one JSON value; each costs a parser some 100 bytes and its garbage collector a visit."""
 _KEPT: Final = b'"[]{}:'
 _DROPPED: Final = bytes(byte for byte in range(256) if byte not in _KEPT)
 _ONE_KIND: Final = bytes.maketrans(b"{}", b"[]")
@@ -50,8 +52,12 @@ def parse_json(
     without it they are refused."""
     if len(raw) > max_bytes:
         raise Refusal(Code.TOO_LARGE, f"the JSON has more than {max_bytes} bytes")
-    if raw.count(b"[") + raw.count(b"{") > max_depth and json_depth(raw) > max_depth:
-        raise Refusal(Code.INVALID_REQUEST, f"the JSON is nested more than {max_depth} deep")
+    if raw.count(b"[") + raw.count(b"{") > max_depth:
+        brackets = _brackets(raw)
+        if brackets.count(b"[") > CONTAINERS:
+            raise Refusal(Code.INVALID_REQUEST, f"the JSON has more than {CONTAINERS} objects and lists")
+        if _depth(brackets) > max_depth:
+            raise Refusal(Code.INVALID_REQUEST, f"the JSON is nested more than {max_depth} deep")
     try:
         value = _decode(raw)
     except msgspec.DecodeError as error:
@@ -67,7 +73,15 @@ def parse_json(
 
 def json_depth(raw: bytes) -> int:
     """How many containers deep ``raw`` is nested; 0 for a bare string or number. ``raw`` is one JSON value."""
-    brackets = _marks(raw).replace(b":", b"").translate(_ONE_KIND)
+    return _depth(_brackets(raw))
+
+
+def _brackets(raw: bytes) -> bytes:
+    """The brackets outside strings, braces as square ones."""
+    return _marks(raw).replace(b":", b"").translate(_ONE_KIND)
+
+
+def _depth(brackets: bytes) -> int:
     # Each round takes the innermost level away, so real documents are done after a few; what is left is counted.
     taken = 0
     while taken < _ROUNDS and brackets:

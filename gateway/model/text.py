@@ -13,12 +13,13 @@ Text = TypeVar("Text", bound=str)
 """A cut of text is of the kind that the text was: a part of clean text is clean."""
 
 # Control strings (OSC, DCS, SOS, PM, APC) go with what they hold when they end; one that does not end loses its start
-# only. Each class excludes ESC, so a match never runs over the next sequence and the time stays linear.
+# only. Each class leaves out ESC and the C1 controls and gives nothing back, so no match runs over the next sequence
+# and the time stays linear.
 _SEQUENCES: Final = re.compile(
-    "(?:\x1b\\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\\\|\x9c)"
-    "|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x9c]*(?:\x1b\\\\|\x9c)"
-    "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
-    "|\x1b[ -/]*[0-~]"
+    "(?:\x1b\\]|\x9d)[^\x07\x1b\x80-\x9f]*+(?:\x07|\x1b\\\\|\x9c)"
+    "|(?:\x1b[PX^_]|[\x90\x98\x9e\x9f])[^\x1b\x80-\x9f]*+(?:\x1b\\\\|\x9c)"
+    "|(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]"
+    "|\x1b[ -/]*+[0-~]"
 )
 _CONTROLS: Final = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 _DIRTY: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")

@@ -388,7 +388,8 @@ class Feeds:
         for session_id, feed in list(self._feeds.items()):
             signal = Signal("gap")
             try:
-                feed.raise_head(await self._log.head(session_id))
+                head = await self._log.head(session_id)
+                feed.raise_head(head if head >= feed.head else await self._log.raise_to(session_id, feed.head))
             except Refusal:  # it was deleted meanwhile
                 signal = Signal("deleted")
             except BusUnavailable as error:

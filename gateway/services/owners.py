@@ -4,7 +4,8 @@ A runner exists from the session's first message to this incarnation until it ha
 find no runner are dropped: whatever they say stands in the session's keys, and a runner reads those when it begins.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from gateway.bus.sessions import Owner, Resumption, Sessions
@@ -53,6 +54,10 @@ class Runner(Protocol):
 
     def resync(self) -> None:
         """Messages may have been lost: read what stands in the session's keys."""
+        ...
+
+    async def leave(self) -> None:
+        """Take no further input; return when the run under way has ended, however long it takes."""
         ...
 
     async def close(self) -> None:
@@ -172,6 +177,22 @@ class Owners:
         left, self._left = self._left, set()
         for session_id in left:
             self._adopt(session_id)
+
+    async def hand_over(self, give: Callable[[str], Awaitable[None]], *, wait_s: float) -> None:
+        """The node goes away: each session is given up by ``give`` once its run has ended, for ``wait_s`` at most."""
+        self._closed = True
+        leaving = [
+            self._tasks.spawn("owners.leave", self._give_up(session_id, runner, give))
+            for session_id, runner in self._runners.items()
+        ]
+        if leaving:
+            await asyncio.wait(leaving, timeout=wait_s)
+
+    async def _give_up(self, session_id: str, runner: Runner, give: Callable[[str], Awaitable[None]]) -> None:
+        await runner.leave()
+        await runner.close()
+        self.forget(session_id, runner, work_left=False)
+        await give(session_id)
 
     async def close(self) -> None:
         """Ends every runner, side by side."""

@@ -89,7 +89,7 @@ class Patrol:
         return settled
 
     def _mine(self) -> Sequence[str]:
-        """Each partition falls to one living node, so the work of all of them together does not grow with their number."""
+        """Each partition falls to one living node, so the work of all together does not grow with their number."""
         living = sorted(node.incarnation for node in self._nodes.living())
         if self._nodes.incarnation not in living:
             return ()

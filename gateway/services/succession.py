@@ -76,6 +76,17 @@ class Succession:
             return self.candidate(agent)
         return None
 
+    async def give_up(self, session_id: str) -> None:
+        """This node goes away and its session is at rest: its successor takes over, or it waits for its home."""
+        assert self._own is not None
+        session = await self._sessions.get(session_id)
+        agent = self._agents.get(session.agent_id)
+        node = self._nodes.for_agent(agent.name) if agent is not None and agent.shared else None
+        heir = Owner(node.info.name, node.incarnation, 0) if node is not None else None
+        await self._sessions.claim(
+            session_id, self._own.incarnation, heir, lost_run=None, home_wait_ms=self.home_wait_ms
+        )
+
     async def look_after(self, tags: Sequence[str]) -> None:
         """One round over some partitions: every session there with work and no living owner goes to its successor.
 

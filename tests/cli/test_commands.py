@@ -114,7 +114,7 @@ def test_serve_takes_flags(
     ((settings, how),) = started
     assert (settings.server.host, settings.server.port, settings.server.roles) == ("0.0.0.0", 81, ("edge",))
     assert settings.redis.url.reveal() == "redis://h:1"
-    assert how == {"dev": False}
+    assert how == {"dev": False, "demo_agent": "demo"}
     assert "only loopback is served" in ended.err
 
 
@@ -122,7 +122,7 @@ def test_dev_prints_a_fresh_key_and_adds_the_demo_agent(command: "Command", star
     first, second = command("serve", "--dev"), command("serve", "--dev")
     assert first.code == second.code == 0
     (settings, how), _ = started
-    assert how == {"dev": True}
+    assert how == {"dev": True, "demo_agent": "demo"}
     key = settings.auth.api_keys[0].key.reveal()
     assert key.startswith("trk_")
     assert key in first.out

@@ -15,9 +15,14 @@ from gateway.bus.wire import Bounds, Wire
 
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """A port that is free, and so is the one that a Cluster's bus takes 10,000 above it."""
+    while True:
+        with socket.socket() as sock, socket.socket() as bus:
+            sock.bind(("127.0.0.1", 0))
+            port = int(sock.getsockname()[1])
+            with contextlib.suppress(OSError, OverflowError):
+                bus.bind(("127.0.0.1", port + 10_000))
+                return port
 
 
 async def ask(port: int, *args: bytes | str | int) -> object:
@@ -31,7 +36,7 @@ async def ask(port: int, *args: bytes | str | int) -> object:
         wire.abort(Kind.CLOSED)
 
 
-async def until(condition, bound: float = 10.0, what: str = "the condition"):  # noqa: ANN001
+async def until(condition, bound: float = 10.0, what: str = "the condition"):
     """Waits until ``condition`` (plain or async) is true; errors of a server that is not there yet count as false."""
     async with asyncio.timeout(bound):
         while True:
@@ -68,7 +73,8 @@ class Server:
         return self.process.pid
 
     async def start(self) -> "Server":
-        binary = find_server()[0]
+        # TEST_SERVER_BINARY runs the same tests against another server: the oldest that is supported, the newest.
+        binary = Path(os.environ.get("TEST_SERVER_BINARY") or find_server()[0])
         arguments = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.dir), "--save", ""]
         if self._config is not None:
             (self.dir / "conf").write_text(self._config)
@@ -92,7 +98,11 @@ class Server:
         os.kill(self.pid, number)
 
     async def __aenter__(self) -> "Server":
-        return await self.start()
+        try:
+            return await self.start()
+        except BaseException:
+            await self.__aexit__()
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
@@ -151,21 +161,18 @@ class ClusterSet:
     async def __aenter__(self) -> "ClusterSet":
         self.stack = contextlib.AsyncExitStack()
         self.nodes: list[Server] = []
-        buses: list[int] = []
         for _ in range(self.count + self.replicas + self.empty):
-            bus = free_port()
             node = Server(
-                *("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-node-timeout", "1000"),
+                *("--cluster-enabled", "yes", "--cluster-node-timeout", "1000"),
                 *("--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"),
             )
             self.nodes.append(await self.stack.enter_async_context(node))
-            buses.append(bus)
         for index in range(self.count):
             first, last = 16384 * index // self.count, 16384 * (index + 1) // self.count - 1
-            await ask(self.nodes[index].port, "CLUSTER", "ADDSLOTSRANGE", first, last)
+            await ask(self.nodes[index].port, "CLUSTER", "ADDSLOTS", *range(first, last + 1))
             await ask(self.nodes[index].port, "CLUSTER", "SET-CONFIG-EPOCH", index + 1)
-        for node, bus in zip(self.nodes[1:], buses[1:], strict=True):
-            await ask(self.nodes[0].port, "CLUSTER", "MEET", "127.0.0.1", node.port, bus)
+        for node in self.nodes[1:]:
+            await ask(self.nodes[0].port, "CLUSTER", "MEET", "127.0.0.1", node.port)
 
         async def whole() -> bool:
             for node in self.nodes:

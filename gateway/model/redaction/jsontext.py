@@ -24,7 +24,7 @@ _SCHEMA_VALUES: Final = frozenset({b'"default"', b'"const"', b'"enum"', b'"examp
 _LOOK_AHEAD: Final = 256  # tokens of an object that are looked at to tell a schema from a value
 
 
-class RedactionCollision(Exception):
+class RedactionCollision(Exception):  # noqa: N818 - a refusal, not a fault
     """Two keys of one object would become one. Says nothing about the keys."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def _encoded(text: str) -> bytes:
 
 
 class _Frame:
-    """One container that is open: whether all under it is removed, whether it is a schema, the key that is under way."""
+    """An open container: whether all under it is removed, whether it is a schema, and its keys."""
 
     __slots__ = ("changed", "is_object", "keys", "reach", "removed", "schema")
 

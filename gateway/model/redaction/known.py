@@ -1,8 +1,8 @@
 """Secrets whose value we know, in every form that they may turn up in. Owns the forms; must never print a value.
 
-Forms: as it is; JSON-escaped (once and twice, ASCII-only too); URL-encoded (both alphabets, both cases of hex, ``+`` for a
-space); hex; Base64 and its URL alphabet at all three alignments, cut to the characters that the secret alone decides; and
-each line of a value of several lines.
+Forms: as it is; JSON-escaped (once and twice, ASCII-only too); URL-encoded (both cases of hex, ``+`` for a space); hex;
+Base64 and its URL alphabet at all three alignments, cut to the characters that the secret alone decides; and each line
+of a value of several lines.
 """
 
 import base64

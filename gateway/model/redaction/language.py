@@ -1,14 +1,14 @@
 """The small regular language that rules are written in. Owns its syntax tree and what is derived from it: the longest
 match, and the pattern of every live prefix; must never meet a peer's text itself.
 
-A rule's pattern uses literals, classes, groups, ``|``, ``?``, ``*``, ``+``, ``{m,n}``, ``\\b`` and ``(?i:...)``, all with
-the meaning that RE2 gives them. From the tree comes the *live* pattern: what a text may end with while a match is still
-possible. A stream holds that back and nothing else.
+A rule's pattern uses literals, classes, groups, ``|``, ``?``, ``*``, ``+``, ``{m,n}``, ``\\b`` and ``(?i:...)``, all
+with the meaning that RE2 gives them. From the tree comes the *live* pattern: what a text may end with while a match is
+still possible. A stream holds that back.
 """
 
 import math
+import re
 from dataclasses import dataclass
-from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,19 +218,16 @@ def _live_repeat(inner: Node, most: int | None) -> str | None:
     return found and f"(?:{written(inner)}){before}(?:{found})"
 
 
-_EXACT: Final = 64
-
-
-def relaxed(node: Node) -> Node:
-    """The tree with counts over 64 taken as endless: wider, and much smaller once it is compiled."""
+def crosses(node: Node) -> bool:
+    """Whether a match of ``node`` can have white space in it."""
     match node:
-        case Atom() | Edge():
-            return node
+        case Atom(text):
+            return re.match(f"{text}\\Z", " ") is not None or re.match(f"{text}\\Z", "\n") is not None
+        case Edge():
+            return False
         case Series(parts):
-            return Series(tuple(map(relaxed, parts)))
+            return any(map(crosses, parts))
         case Choice(options):
-            return Choice(tuple(map(relaxed, options)))
-        case Group(opening, inner):
-            return Group(opening, relaxed(inner))
-        case Repeat(inner, least, most):
-            return Repeat(relaxed(inner), min(least, _EXACT), None if most is None or most > _EXACT else most)
+            return any(map(crosses, options))
+        case Repeat(inner) | Group(_, inner):
+            return crosses(inner)

@@ -18,302 +18,59 @@ class Strength(IntEnum):
     ALL = 2
 
 
-ALONE: Final = frozenset(
-    [
-        "password",
-        "passwd",
-        "passwort",
-        "passphrase",
-        "passcode",
-        "pwd",
-        "pswd",
-        "secret",
-        "token",
-        "apikey",
-        "apitoken",
-        "authtoken",
-        "accesstoken",
-        "refreshtoken",
-        "idtoken",
-        "bearertoken",
-        "sessiontoken",
-        "usertoken",
-        "accesskey",
-        "secretkey",
-        "privatekey",
-        "signingkey",
-        "encryptionkey",
-        "masterkey",
-        "authkey",
-        "clientsecret",
-        "appsecret",
-        "secrets",
-        "passwords",
-        "credential",
-        "credentials",
-        "creds",
-        "cookie",
-        "cookies",
-        "authorization",
-        "jsessionid",
-        "phpsessid",
-        "aspsessionid",
-        "cvv",
-        "cvc",
-        "otp",
-        "totp",
-        "mnemonic",
-        "userpass",
-        "userpassword",
-        "dbpassword",
-        "dbpass",
-        "pgpassword",
-        "requirepass",
-        "masterauth",
-        "webhooksecret",
-    ]
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ALONE: Final = _words(
+    "password passwd passwort passphrase passcode pwd pswd secret token apikey apitoken authtoken "
+    "accesstoken refreshtoken idtoken bearertoken sessiontoken usertoken accesskey secretkey privatekey "
+    "signingkey encryptionkey masterkey authkey clientsecret appsecret secrets passwords credential "
+    "credentials creds cookie cookies authorization jsessionid phpsessid aspsessionid cvv cvc otp totp "
+    "mnemonic userpass userpassword dbpassword dbpass pgpassword requirepass masterauth webhooksecret"
 )
 """Last words that are enough by themselves."""
 
-VALUE_ONLY: Final = frozenset({"auth", "bearer", "pat"})
+VALUE_ONLY: Final = frozenset({"auth", "bearer"})
 """Last words that name a credential only where the value is plain text."""
 
-BEFORE_KEY: Final = frozenset(
-    [
-        "api",
-        "apis",
-        "access",
-        "private",
-        "secret",
-        "auth",
-        "signing",
-        "signature",
-        "encryption",
-        "decryption",
-        "master",
-        "account",
-        "shared",
-        "storage",
-        "session",
-        "service",
-        "client",
-        "deploy",
-        "webhook",
-        "app",
-        "application",
-        "consumer",
-        "admin",
-        "license",
-        "host",
-        "ssh",
-        "rsa",
-        "gpg",
-        "pgp",
-        "ssl",
-        "tls",
-        "hmac",
-        "crypt",
-        "subscription",
-        "integration",
-        "personal",
-        "developer",
-        "dev",
-        "server",
-        "write",
-        "ingest",
-        "ingestion",
-        "sas",
-        "root",
-        "user",
-        "project",
-        "license",
-    ]
+BEFORE_KEY: Final = _words(
+    "api apis access private secret auth signing signature encryption decryption master account shared "
+    "storage session service client deploy webhook app application consumer admin license host ssh rsa gpg "
+    "pgp ssl tls hmac crypt subscription integration personal developer dev server write ingest ingestion "
+    "sas root user project"
 )
 """Words that make ``key`` a credential: ``api_key`` is one, ``public_key``, ``primary_key`` and ``key`` are not."""
 
-BEFORE_PASS: Final = frozenset(
-    [
-        "db",
-        "database",
-        "user",
-        "smtp",
-        "mysql",
-        "postgres",
-        "pg",
-        "redis",
-        "admin",
-        "root",
-        "ftp",
-        "sftp",
-        "mail",
-        "email",
-        "proxy",
-        "ldap",
-        "http",
-        "basic",
-        "auth",
-        "wifi",
-        "key",
-        "store",
-        "login",
-        "account",
-        "sudo",
-        "ssh",
-        "vnc",
-        "api",
-        "mongo",
-        "imap",
-        "pop3",
-        "rabbitmq",
-        "amqp",
-    ]
+BEFORE_PASS: Final = _words(
+    "db database user smtp mysql postgres pg redis admin root ftp sftp mail email proxy ldap http basic auth "
+    "wifi key store login account sudo ssh vnc api mongo imap pop3 rabbitmq amqp"
 )
 """Words that make ``pass`` a credential."""
 
-NOT_BEFORE_TOKEN: Final = frozenset(
-    [
-        "next",
-        "prev",
-        "previous",
-        "page",
-        "pagination",
-        "paging",
-        "continuation",
-        "continue",
-        "cursor",
-        "sync",
-        "start",
-        "end",
-        "stop",
-        "eos",
-        "bos",
-        "pad",
-        "unk",
-        "sep",
-        "cls",
-        "mask",
-        "max",
-        "min",
-        "num",
-        "total",
-        "prompt",
-        "completion",
-        "input",
-        "output",
-        "special",
-        "first",
-        "last",
-        "current",
-        "word",
-        "sub",
-        "sentence",
-        "text",
-        "per",
-        "resume",
-        "nextpage",
-        "change",
-        "delta",
-        "watch",
-        "skip",
-        "idempotency",
-        "request",
-        "placeholder",
-        "image",
-        "separator",
-        "operator",
-        "syntax",
-        "lookahead",
-        "parse",
-        "parser",
-        "lexer",
-        "string",
-        "number",
-        "punctuation",
-        "line",
-        "name",
-        "name",
-        "comment",
-        "keyword",
-        "whitespace",
-        "newline",
-        "expected",
-        "unexpected",
-        "cancellation",
-        "cancel",
-        "abort",
-        "progress",
-        "byte",
-        "bad",
-        "banned",
-        "stream",
-        "think",
-        "thinking",
-    ]
+NOT_BEFORE_TOKEN: Final = _words(
+    "next prev previous page pagination paging continuation continue cursor sync start end stop eos bos pad "
+    "unk sep cls mask max min num total prompt completion input output special first last current word sub "
+    "sentence text per resume nextpage change delta watch skip idempotency request placeholder image "
+    "separator operator syntax lookahead parse parser lexer string number punctuation line name comment "
+    "keyword whitespace newline expected unexpected cancellation cancel abort progress byte bad banned "
+    "stream think thinking"
 )
 """Words that make ``token`` something else: a place in a list, a piece of text, a handle."""
 
-PASSED_OVER: Final = frozenset(
-    [
-        "value",
-        "values",
-        "text",
-        "str",
-        "string",
-        "raw",
-        "plain",
-        "plaintext",
-        "cleartext",
-        "old",
-        "new",
-        "current",
-        "confirm",
-        "confirmation",
-        "confirmed",
-        "repeat",
-        "again",
-        "b64",
-        "base64",
-        "encoded",
-        "encrypted",
-        "enc",
-        "hash",
-        "hashed",
-        "digest",
-        "md5",
-        "sha1",
-        "sha256",
-        "bcrypt",
-        "env",
-        "prod",
-        "production",
-        "staging",
-        "stage",
-        "test",
-        "dev",
-        "default",
-        "live",
-        "sandbox",
-        "primary",
-        "secondary",
-        "header",
-        "base",
-    ]
+PASSED_OVER: Final = _words(
+    "b sha md value values text str string raw plain plaintext cleartext old new current confirm confirmation "
+    "confirmed repeat again encoded encrypted enc hash hashed digest bcrypt env "
+    "prod production staging stage test dev default live sandbox primary secondary header base"
 )
 """Last words that only qualify what stands before them."""
 
-_KEY_STEMS: Final = (
-    r"(?i:(?:api|apis|access|private|secret|auth|sign(?:ing|ature)|(?:en|de)cryption|master|account|shared|storage|session|service|"
-    r"client|deploy|webhook|app|application|consumer|admin|license|host|ssh|rsa|gpg|pgp|ssl|tls|hmac|crypt|"
-    r"subscription|integration|personal|developer|dev|server|write|ingest(?:ion)?|sas|root|user|project)[_\-.]?key)"
-)
-_PASS_STEMS: Final = (
-    r"(?i:(?:db|database|user|smtp|mysql|postgres|pg|redis|admin|root|ftp|sftp|mail|email|proxy|ldap|http|basic|auth|"
-    r"wifi|key|store|login|account|sudo|ssh|vnc|api|mongo|imap|pop3|rabbitmq|amqp|require)[_\-.]?pass)"
-)
+_BEFORE_KEY_STEM: Final = rf"(?i:(?:{'|'.join(sorted(BEFORE_KEY))})[_\-.]?key)"
+_BEFORE_LAST_STEM: Final = rf"(?i:(?:{'|'.join(sorted(BEFORE_PASS | {'require'}))})[_\-.]?pass)"
 NAMED: Final = (
-    r"(?:(?i:passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|sessid|aspsessionid|"
-    r"cvv|cvc|mnemonic|masterauth|otp|auth|bearer|pat)"
-    rf"|{_KEY_STEMS}|{_PASS_STEMS})"
+    r"(?:(?i:passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|(?:j|php|asp)sess(?:ion)?id|connect\.sid|"
+    r"cvv|cvc|mnemonic|masterauth|otp\b|auth\b|bearer)"
+    rf"|{_BEFORE_KEY_STEM}|{_BEFORE_LAST_STEM})"
 )
 """The pattern that every credential-like name contains: a first look, before ``strength`` decides."""
 

@@ -23,7 +23,7 @@ class Tail(Enum):
     BASE64 = r"[A-Za-z0-9+/=_\-]"
     DOTTED = r"[A-Za-z0-9_\-.=]"
     ESCAPED = r"[A-Za-z0-9%+/=_\-.~]"
-    BARE = r"""[^\s"'`<>\\,;&(){}\[\]|]"""
+    BARE = r"""[^\s"'`<>\\,;&(){}\[\]|\x1b]"""
     IN_DOUBLE = r"""[^"\\\r\n]"""
     IN_SINGLE = r"""[^'\\\r\n]"""
     HEADER = r"""[^\r\n"'\\]"""

@@ -12,10 +12,11 @@ from typing import Final
 
 from gateway.model.redaction import language
 from gateway.model.redaction.known import KnownForms
-from gateway.model.redaction.names import NAMED, Strength, strength
-from gateway.model.redaction.pattern import Pattern, compiled, literal, which
-from gateway.model.redaction.rule import HEAD_BYTES, Rule, Tail
+from gateway.model.redaction.names import NAMED, strength
+from gateway.model.redaction.pattern import Found, Pattern, literal, which
+from gateway.model.redaction.rule import EDGE, HEAD_BYTES, Rule, Tail
 from gateway.model.redaction.rules import RULES
+from gateway.model.redaction.shapes_general import NAME
 
 _TAILS: Final = {
     tail: re.compile(tail.value.encode() + b"*") for tail in Tail if tail not in (Tail.NONE, Tail.PEM)
@@ -23,16 +24,20 @@ _TAILS: Final = {
 _PEM_STOP = re.compile(rb"-{4,5} ?END[ A-Z0-9]{0,60}-{4,5}|[^A-Za-z0-9+/=\s\\:,.()\-]")
 _PEM_BACK: Final = 80  # longer than an END line
 
+_NAME_GROUP: Final = "(?P<name>"
+
 KEY_GATE: Final = rf'{NAMED}[^"\\]{{0,64}}"\s*:'
 
 
 @dataclass(slots=True)
 class Span:
-    """What one rule removes: ``start`` to ``end``. ``open``: the text ended before its tail did."""
+    """What one rule removes: ``start`` to ``end``. ``open``: the text ended before its tail did. Of spans that
+    begin at one place, the one of least ``rank`` names the kind."""
 
     start: int
     end: int
     kind: str
+    rank: int
     tail: Tail
     body: int
     open: bool
@@ -57,38 +62,50 @@ class Span:
         self.body -= by
 
 
+def by_place(span: Span) -> tuple[int, int]:
+    """The order of spans."""
+    return span.start, span.rank
+
+
+def _name(text: bytes, found: Found, group: int = 1) -> str:
+    return text[slice(*found[group])].decode("latin-1")
+
+
 class _Finder:
     """One rule, compiled."""
 
-    __slots__ = ("_kind", "_name", "_pattern", "_tail", "_unless", "_value")
+    __slots__ = ("_kind", "_name", "_pattern", "_rank", "_tail", "_unless", "_value")
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rank: int, rule: Rule) -> None:
+        self._rank = rank
         self._kind = rule.name
-        self._pattern = compiled(rule.head)
-        self._name = 1 if "(?P<name>" in rule.head else 0
+        self._pattern = Pattern(rule.head)
+        self._name = 1 if _NAME_GROUP in rule.lead else 0
         self._value = self._name + 1
         self._tail = rule.tail
-        self._unless: Pattern | None = compiled(f"(?s:{rule.unless})") if rule.unless else None
+        self._unless: Pattern | None = Pattern(f"(?s:{rule.unless})") if rule.unless else None
 
     def starts(self, text: bytes) -> Iterator[int]:
         at = 0
         while found := self._pattern.search(text, at):
-            at = found.start() + 1
-            yield found.start()
+            begin = found[0][0]
+            at = begin + 1
+            if not self._name or strength(_name(text, found)):
+                yield begin
 
     def spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
         reached, reached_open = 0, False
         while found := self._pattern.search(text, at):
-            begin = found.start()
+            begin, stop = found[0]
             if begin >= limit:
                 return
             at = begin + 1
-            if self._name and strength(found.group(1).decode("latin-1")) is Strength.NONE:
+            if self._name and not strength(_name(text, found)):
                 continue
-            start, end = found.start(self._value), found.end(self._value)
-            if self._unless and self._unless.fullmatch(text[start : found.end()]):
+            start, end = found[self._value]
+            if self._unless and self._unless.fullmatch(text[start:stop]):
                 continue
-            span = Span(start, end, self._kind, self._tail, end, False)
+            span = Span(start, end, self._kind, self._rank, self._tail, end, False)
             if self._tail is not Tail.NONE:
                 if start < end <= reached:  # inside what this rule's last tail ran over: it ends where that one ended
                     span.end, span.open = reached, reached_open
@@ -100,7 +117,7 @@ class _Finder:
 
 @cache
 def _finders() -> tuple[_Finder, ...]:
-    return tuple(map(_Finder, RULES))
+    return tuple(_Finder(rank, rule) for rank, rule in enumerate(RULES))
 
 
 @cache
@@ -109,10 +126,48 @@ def _gates() -> tuple[str, ...]:
 
 
 @cache
-def live_pattern() -> Pattern:
-    """What a text ends with while a rule may still match there."""
-    parts = (language.live(language.relaxed(language.parse(rule.head))) for rule in RULES)
-    return compiled(f"(?:{'|'.join(part for part in parts if part)})\\z")
+def _live_unnamed() -> Pattern:
+    """What a text ends with while a rule without a name may still match there, with white space in between."""
+    trees = [language.parse(rule.head) for rule in RULES if _NAME_GROUP not in rule.lead]
+    parts = [language.live(tree) for tree in trees if language.crosses(tree)]
+    return Pattern(f"(?:{'|'.join(part for part in parts if part)})\\z")
+
+
+@cache
+def _live_named() -> tuple[Pattern, int]:
+    """The same for rules with a name, and how many groups there are. Any name counts here; ``strength`` decides."""
+    parts: list[str] = []
+    for rule in RULES:
+        before, group, behind = rule.lead.partition(NAME)
+        if group:
+            edge = EDGE if rule.edge else ""
+            rest = language.live(language.parse(f"{behind}(?:{rule.value}){rule.follow}"))
+            parts.append(f"{edge}{before}([A-Za-z0-9_\\-]{{1,128}})(?:{rest})")
+    return Pattern(f"(?:{'|'.join(parts)})\\z"), len(parts)
+
+
+def _last_word(text: bytes, start: int) -> int:
+    """Where the last run without white space begins."""
+    return max(start, *(text.rfind(space, start) + 1 for space in (b" ", b"\n", b"\t", b"\r", b"\f", b"\v")))
+
+
+def _rules_live_from(text: bytes, start: int) -> int:
+    """Where a head begins that the end of ``text`` may be in the middle of.
+
+    A head without white space lies in the last word; of those with white space the prefixes are looked for.
+    """
+    live = _last_word(text, start)
+    found = _live_unnamed().search(text, start)
+    if found:
+        live = min(live, found[0][0])
+    pattern, names = _live_named()
+    at = start
+    while (found := pattern.search(text, at)) and found[0][0] < live:
+        begin = found[0][0]
+        if any(strength(_name(text, found, group)) for group in range(1, names + 1) if found[group][0] >= 0):
+            return begin
+        at = begin + 1
+    return live
 
 
 class Scanner:
@@ -121,12 +176,12 @@ class Scanner:
     def __init__(self, forms: KnownForms) -> None:
         self._forms = forms
         known = "|".join(map(literal, forms.ordered))
-        self._known = compiled(known) if known else None
+        self._known = Pattern(known) if known else None
         self._gate = which([known or r"\x00\x00\z", KEY_GATE, *_gates()])
 
     def gate(self, text: bytes) -> list[int]:
         """What may be in ``text``: 0 a known secret, 1 a credential-like JSON key, 2... a rule. Never too little."""
-        return self._gate.Match(text)
+        return self._gate.Match(text) or []
 
     def starts(self, text: bytes, fired: Iterable[int]) -> list[int]:
         """Where a match of any of ``fired`` begins, in order; more than there are secrets."""
@@ -146,22 +201,18 @@ class Scanner:
                 found.extend(_finders()[index - 2].spans(text, at, limit))
             elif index == 0:
                 found.extend(self._known_spans(text, at, limit))
-        found.sort(key=_order)
+        found.sort(key=by_place)
         return found
 
     def live_from(self, text: bytes, start: int) -> int:
         """Where the first match begins that may reach the end of ``text`` or go on behind it."""
-        found = live_pattern().search(text, max(start, len(text) - HEAD_BYTES))
-        return min(found.start() if found else len(text), self._forms.live_from(text, start))
+        at = max(start, len(text) - HEAD_BYTES)
+        return min(_rules_live_from(text, at), self._forms.live_from(text, start))
 
     def _known_spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
         while self._known and (found := self._known.search(text, at)):
-            begin, end = found.start(), found.end()
+            begin, end = found[0]
             if begin >= limit:
                 return
             at = begin + 1
-            yield Span(begin, end, self._forms.kinds[found.group()], Tail.NONE, end, False)
-
-
-def _order(span: Span) -> int:
-    return span.start
+            yield Span(begin, end, self._forms.kinds[text[begin:end]], -1, Tail.NONE, end, False)

@@ -5,8 +5,8 @@ from typing import Final
 from gateway.model.redaction.names import NAMED
 from gateway.model.redaction.rule import Rule, Tail
 
-_NAME: Final = rf"(?P<name>[A-Za-z0-9_\-]{{0,48}}{NAMED}[A-Za-z0-9_\-]{{0,32}})"
-_SEP: Final = r"""["'\\]{0,4}\]?\s{0,3}(?:=>|:=|\?=|\|\|=|={1,3}|:)\s{0,3}"""
+NAME: Final = rf"(?P<name>[A-Za-z0-9_\-]{{0,48}}{NAMED}[A-Za-z0-9_\-]{{0,32}})"
+_SEP: Final = r"""["'\\]{0,4}\]?\s{0,3}(?:=>|:=|\?=|\|\|=|={1,3}|:)\s{0,3}(?:\x1b\[[0-9;]{0,8}m)?"""
 
 _PLACEHOLDER: Final = (
     r"(?:[xX*.#\-_?]+|<.*|\$.*|%[a-z({%].*|\{.*|\[.*|@[a-z].*|"
@@ -15,12 +15,16 @@ _PLACEHOLDER: Final = (
     r"missing|invalid|expired|not|the|this|that|with|from|your|must|should|and|for|are|was|may|can|has|text|"
     r"your[_\-. ].*|my[_\-][a-z\-_]*|.*changeme.*)[,.:;!]?)"
 )
-_CODE: Final = (
-    r"(?:[A-Za-z_][A-Za-z0-9_]*(?:(?:\.|::|->)[A-Za-z_][A-Za-z0-9_]*)+|[A-Za-z0-9_]+_[A-Za-z_]*|.*[(\[{]|0x[0-9a-f]+)"
-)
+_IDENTIFIER: Final = r"(?:[a-z_]+|_?(?:[A-Z][a-z]{2,})+|[a-z]{2,}(?:[A-Z][a-z]{2,})+|[A-Z_]{2,})[0-9]?"
+_CODE: Final = rf"(?:{_IDENTIFIER}(?:(?:\.|::|->){_IDENTIFIER})+|[A-Za-z]+(?:_[A-Za-z]+)+[0-9]?|.*[(\[{{]|0x[0-9a-f]+)"
+_ABOUT: Final = r"(?i:passw|pass|pwd|secret|token|key|auth|cookie|cred|value|name|user)"
 _UNLESS_BARE: Final = (
-    rf"(?:{_PLACEHOLDER}|{_CODE}|[A-Z][A-Z_]*|.{{0,2}}|[0-9.]{{1,3}}|(?:/|\./|~/).*|[A-Za-z\-]*"
-    r"(?i:passw|pass|pwd|secret|token|key|auth|cookie|cred|value|name|user)[A-Za-z0-9_\-.]{0,8})"
+    rf"(?:{_PLACEHOLDER}|{_CODE}|[A-Z][A-Z_]*|.{{0,2}}|[0-9.]{{1,3}}|(?:/|\./|~/).*|[A-Za-z]{{1,5}}|"
+    rf"[A-Za-z\-]*{_ABOUT}[A-Za-z_\-.]{{0,8}}[0-9]?)"
+)
+_UNLESS_QUOTED: Final = (
+    rf"(?:{_PLACEHOLDER}|[A-Z]?[a-z]+[?!,.:;]?|[A-Za-z_\-.]{{1,5}}|[A-Za-z]+(?:[_\-. :/]{{1,3}}[A-Za-z]+)+[?!.:]?|"
+    rf".{{0,3}}|[A-Za-z_\-.]*{_ABOUT}[A-Za-z_\-.]*|.* .*\{{.*|\s.*)"
 )
 _WORDY: Final = r"[A-Z]?[a-z]+[?!,.:;]?"
 
@@ -28,13 +32,13 @@ ASSIGNMENTS = (
     Rule(
         "assignment",
         "values assigned to credential-like names: `password=...`, `API_KEY: ...`, `?access_token=...`",
-        r"""[^\s"'`<>\\,;&(){}\[\]|]{1,64}""",
+        r"""[^\s"'`<>\\,;&(){}\[\]|\x1b]{1,64}""",
         Tail.BARE,
         "DB_PASSWORD=<mixed:14>",
         "next_token=<mixed:14>",
-        lead=_NAME + _SEP,
+        lead=NAME + _SEP,
         follow=r"[(\[{]?",
-        unless=rf"(?:{_UNLESS_BARE}|[A-Za-z]{{1,5}}|{_WORDY})",
+        unless=rf"(?:{_UNLESS_BARE}|{_WORDY})",
     ),
     Rule(
         "assignment-quoted",
@@ -43,9 +47,8 @@ ASSIGNMENTS = (
         Tail.IN_DOUBLE,
         '{"client_secret": "<mixed:18>"}',
         '{"token_type": "<mixed:18>"}',
-        lead=_NAME + _SEP + r"(?:[brfu@]{0,2}\\{0,3}\")",
-        unless=rf"(?:{_PLACEHOLDER}|{_WORDY}|[A-Za-z_\-.]{{1,5}}|[A-Za-z]+(?:[_\-. :/]{{1,3}}[A-Za-z]+)+[?!.:]?|.{{0,3}}|"
-        r"(?i:[a-z_\-.]*(?:passw|pass|pwd|secret|token|key|auth|cookie|cred)[a-z_\-.]*)|.* .*\{.*|\s.*)",
+        lead=NAME + _SEP + r"(?:[brfu@]{0,2}\\{0,3}\")",
+        unless=_UNLESS_QUOTED,
     ),
     Rule(
         "assignment-single-quoted",
@@ -54,18 +57,17 @@ ASSIGNMENTS = (
         Tail.IN_SINGLE,
         "'api_key': '<mixed:18>'",
         "'key_id': '<mixed:18>'",
-        lead=_NAME + _SEP + r"(?:[brfu@]{0,2}\\{0,3}')",
-        unless=rf"(?:{_PLACEHOLDER}|{_WORDY}|[A-Za-z_\-.]{{1,5}}|[A-Za-z]+(?:[_\-. :/]{{1,3}}[A-Za-z]+)+[?!.:]?|.{{0,3}}|"
-        r"(?i:[a-z_\-.]*(?:passw|pass|pwd|secret|token|key|auth|cookie|cred)[a-z_\-.]*)|.* .*\{.*|\s.*)",
+        lead=NAME + _SEP + r"(?:[brfu@]{0,2}\\{0,3}')",
+        unless=_UNLESS_QUOTED,
     ),
     Rule(
         "option",
         "values of credential-like options of commands: `--password ...`",
-        r"""[^\s"'`<>\\,;&(){}\[\]|]{1,64}""",
+        r"""[^\s"'`<>\\,;&(){}\[\]|\x1b]{1,64}""",
         Tail.BARE,
         "deploy --api-key <alnum:20> now",
         "deploy --api-key-file <alnum:20> now",
-        lead=rf"--{_NAME}\s{{1,3}}[\"']?",
+        lead=rf"--{NAME}\s{{1,3}}[\"']?",
         follow=r"[(\[{]?",
         unless=rf"(?:{_UNLESS_BARE}|{_WORDY}|-.*|[a-z]{{1,12}})",
         edge=False,
@@ -77,7 +79,7 @@ ASSIGNMENTS = (
         Tail.NONE,
         "<|password><mixed:14></password>",
         "<|tokenCount><mixed:14></tokenCount>",
-        lead=rf"<{_NAME}>",
+        lead=rf"<{NAME}>",
         follow=r"</",
         unless=rf"(?:{_PLACEHOLDER}|{_WORDY}|[A-Za-z]+(?:[_\-. ][A-Za-z]+)+|.{{0,3}})</",
         edge=False,

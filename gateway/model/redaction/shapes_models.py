@@ -31,9 +31,17 @@ MODELS = (
         "sk|-or-v1-<hex:9>",
     ),
     Rule(
+        "langfuse-key",
+        "Langfuse secret keys",
+        r"sk-lf-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+        Tail.WORD,
+        "sk|-lf-<uuid>",
+        "sk|-lf-<hex:8>",
+    ),
+    Rule(
         "openai-key",
         "OpenAI project, service and user keys, and the keys of services that use its form",
-        r"sk-(?:(?:proj|svcacct|admin|None|lf)-[A-Za-z0-9_\-]{20}|[A-Za-z0-9]{32}|[A-Za-z0-9_\-]{20,80}T3BlbkFJ)",
+        r"sk-(?:(?:proj|svcacct|admin|None)-[A-Za-z0-9_\-]{20}|[A-Za-z0-9]{32}|[A-Za-z0-9_\-]{20,80}T3BlbkFJ)",
         Tail.WORD,
         "sk|-proj-<url:74>",
         "sk|-proj-<url:8>",
@@ -141,14 +149,6 @@ MODELS = (
         Tail.WORD,
         "cs|k-<lower:48>",
         "cs|k-<lower:9>",
-    ),
-    Rule(
-        "langfuse-key",
-        "Langfuse secret keys",
-        r"sk-lf-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
-        Tail.WORD,
-        "sk|-lf-<uuid>",
-        "sk|-lf-<hex:8>",
     ),
     Rule(
         "wandb-key",

@@ -33,7 +33,7 @@ SERVICES = (
         "Discord webhooks",
         r"[A-Za-z0-9_\-]{60}",
         Tail.WORD,
-        "https://discord.com/api/web|hooks/<digit:18>/<url:68>",
+        "https://discord.com/api/web|hooks/<digit:5><digit:5><digit:5><digit:3>/<url:68>",
         "https://discord.com/api/web|hooks/",
         lead=r"discord(?:app)?\.com/api/webhooks/[0-9]{17,20}/",
     ),

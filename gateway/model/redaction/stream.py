@@ -9,7 +9,7 @@ from collections import Counter
 from typing import Final
 
 from gateway.model.clean import LogText
-from gateway.model.redaction.scan import Scanner, Span
+from gateway.model.redaction.scan import Scanner, Span, by_place
 
 _CONTEXT: Final = 128  # bytes before the cut that edges and END lines look back at
 
@@ -55,7 +55,7 @@ class DeltaRedactor:
         fired = self._scanner.gate(self._text[max(0, self._cut - _CONTEXT) :])
         if fired:
             self._spans += self._scanner.spans(self._text, fired, self._cut, limit)
-            self._spans.sort(key=_start)
+            self._spans.sort(key=by_place)
         out = b"".join(self._pieces(limit))
         self._cut = limit
         self._spans = [span for span in self._spans if not last and (span.open or span.end > limit)]
@@ -84,7 +84,3 @@ class DeltaRedactor:
             self._covered -= drop
             for span in self._spans:
                 span.moved(drop)
-
-
-def _start(span: Span) -> int:
-    return span.start

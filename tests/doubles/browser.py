@@ -1,0 +1,53 @@
+"""A real Chromium, driven by Playwright. Only tests that are marked ``peers`` may use it.
+
+Playwright is no part of the plain environment, so it is imported when a browser is asked for.
+"""
+
+import importlib
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""For a container: no sandbox of its own, and nothing that calls home."""
+
+PATIENCE_MS = 20_000
+"""How long a test waits for what the page is to show."""
+
+
+@asynccontextmanager
+async def chromium(*, extra: tuple[str, ...] = ()) -> AsyncGenerator[Any]:
+    """The system's Chromium without a window: a Playwright ``Browser``."""
+    path = shutil.which("chromium")
+    assert path is not None, "Chromium is not installed"
+    api = importlib.import_module("playwright.async_api")
+    async with api.async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=[*FLAGS, *extra])
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@asynccontextmanager
+async def page_of(browser: Any, **options: Any) -> AsyncGenerator[tuple[Any, list[str]]]:
+    """A page in a context of its own, and what it complained about (errors, console errors), which grows."""
+    context = await browser.new_context(**options)
+    complaints: list[str] = []
+    try:
+        page = await context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
+        yield page, complaints
+    finally:
+        await context.close()

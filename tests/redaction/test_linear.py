@@ -1,0 +1,85 @@
+"""The time of a text of twice the length is at most two and a half times as long, whatever the text."""
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from gateway.model.redaction import RULES, KnownSecret, Redactor, Rule
+from gateway.model.redaction.samples import made
+
+REDACTOR = Redactor([KnownSecret("abababababab-abababab", "ab")])
+SIZE = 64 * 1024
+
+
+def worst(rule: Rule) -> list[str]:
+    """Texts that keep a rule busy: its match again and again, its beginning again and again, its value without end."""
+    text, parts = made(rule.example, Random(11))
+    begin = text[: max(1, len(text) // 2)]
+    last = parts[-1]
+    return [text, text + " ", begin, begin + " ", text[: text.index(last)] + last * 400, last[:3]]
+
+
+def seconds(run: Callable[[str], object], text: str) -> float:
+    begin = time.process_time()
+    run(text)
+    return time.process_time() - begin
+
+
+def check(run: Callable[[str], object], piece: str, size: int = SIZE) -> None:
+    """Compare the least times seen, in turns: what the work costs, not what else the machine does. A square stays a
+    square in any number of turns."""
+    once = piece * (size // len(piece) + 1)
+    run(once + once)
+    single: list[float] = []
+    double: list[float] = []
+    gc.disable()
+    try:
+        for _ in range(40):
+            single.append(seconds(run, once))
+            double.append(seconds(run, once + once))
+            if min(double) <= 2.5 * max(1e-4, min(single)):
+                return
+    finally:
+        gc.enable()
+    raise AssertionError(f"{min(double) / min(single):.2f} times as long for twice the text: {piece[:60]!r}")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_each_rule(rule: Rule) -> None:
+    for piece in worst(rule)[:: 2 if rule.name != "assignment" else 1]:
+        check(REDACTOR.log_text, piece)
+
+
+@pytest.mark.parametrize(
+    "piece", ["ab", "a", '"', "\\", "-----BEGIN ", "eyJ", "a=", "://a:", "password", "Bearer ", " "]
+)
+def test_other_texts(piece: str) -> None:
+    check(REDACTOR.log_text, piece)
+
+
+@pytest.mark.parametrize(
+    "piece", ['{"password":', "[", '"a\\n",', '"\\"', '{"next_token":"x","a":"b"},', '"a=b","token=abc1234",']
+)
+def test_json(piece: str) -> None:
+    def run(text: str) -> None:
+        with contextlib.suppress(ValueError):
+            REDACTOR.log_json(text.encode())
+
+    check(run, piece)
+
+
+@pytest.mark.parametrize(
+    "piece", ["token=abc123def ", "plain words in a row ", 'password="', "-----BEGIN PRIVATE KEY-----\n", "abab"]
+)
+def test_streams(piece: str) -> None:
+    def run(text: str) -> None:
+        stream = REDACTOR.deltas()
+        for at in range(0, len(text), 64):
+            stream.feed(text[at : at + 64])
+        stream.flush()
+
+    check(run, piece, 16 * 1024)
