@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from adapters.stdio.cards import Cards
 from adapters.stdio.child import ChildError, ChildEvent, ChildRefusedError, Exited, Stalled
 from adapters.stdio.context import SessionContext
 from adapters.stdio.deltas import Deltas
@@ -71,6 +72,9 @@ class Run:
         )
         self._approvals: dict[str, asyncio.TimerHandle] = {}
         self._input_logged = False
+        self._cards = Cards()
+        self._client_activities: set[str] = set()
+        self._verdict: RunFailure | None = None  # why it is being ended, whatever its child says of that
         self.spoke = False
         self.cancelled = False
 
@@ -94,6 +98,20 @@ class Run:
         if self.cancelled:
             return
         self.cancelled = True
+        if self.generation is None:  # no child has it yet, and none need be waited for
+            self.fail(RunFailure.of("cancelled", "it was cancelled before an agent had it"))
+            return
+        asyncio.get_running_loop().call_later(CANCEL_S, self._give_up)
+        self._ask_to_end()
+
+    def exhaust(self) -> None:
+        """The child has hardly any request ids left: its open calls are answered, then it is to end the run; another
+        child takes the next one (bridge 9)."""
+        if self._verdict is not None or self.ended.done():
+            return
+        self._verdict = RunFailure.of("request_limit", "the run needed more requests than an agent may serve")
+        if self.calls is not None:
+            self.calls.give_up()
         asyncio.get_running_loop().call_later(CANCEL_S, self._give_up)
         self._ask_to_end()
 
@@ -136,6 +154,8 @@ class Run:
     def _end(self, outcome: RunFinished | RunFailure) -> EventPayload:
         if self.cancelled and not (isinstance(outcome, RunFinished) and outcome.outcome == "completed"):
             return events.run_cancelled(self.run_id)
+        if self._verdict is not None:
+            return events.run_failed(self.run_id, self._verdict.text)
         if isinstance(outcome, RunFailure):
             return events.run_failed(self.run_id, outcome.text)
         match outcome.outcome:
@@ -195,7 +215,8 @@ class Run:
             case EndOfOutput() | Exited():
                 pass  # the session fails the run once the child's last words are there
             case ToolCard():
-                self._custom("card", {"activity_id": event.activity_id, "card": event.card})
+                if event.activity_id not in self._client_activities and self._cards.wanted(event):
+                    self._custom("card", {"activity_id": event.activity_id, "card": event.card})
             case LateEvent() | ToolCall() | ToolCancel():
                 pass
 
@@ -232,9 +253,11 @@ class Run:
         return [events.message_user(self._context.services.redactor.log_text(self._prompt))]
 
     def _activity(self, activity: Activity) -> None:
-        """Activities of client tools write nothing: their calls do. All others close the messages before them."""
+        """Activities and cards of client tools write nothing: their calls do. All others close the messages before
+        them."""
         native = self.generation.native if self.generation is not None else RESERVED
         if activity.kind == "tool" and activity.name in native:
+            self._client_activities.add(activity.activity_id)
             return
         payloads = self._close_messages()
         body = {
