@@ -139,17 +139,23 @@ class Run:
             timer.cancel()
         if self.calls is not None:
             self.calls.close()
+        payloads: list[EventPayload] = []
+        try:
+            payloads = self._last_words(outcome)
+        except Exception as error:  # a defect of ours; the run must have its end all the same
+            log.error("the end of a run is not whole", session_id=self._context.session_id, error=error)
+        fields = [(f"@{approval_id}", "deny") for approval_id in self._approvals]
+        self._context.write([*payloads, self._end(outcome)], ends_run=self.run_id, fields=fields)
+
+    def _last_words(self, outcome: RunFinished | RunFailure) -> list[EventPayload]:
         payloads = [*self._input(), *self._logged(self._messages.finish())]
-        fields: list[tuple[str, str]] = []
         for approval_id in self._approvals:
             payloads += self._denied(approval_id)
-            fields.append((f"@{approval_id}", "deny"))
         if isinstance(outcome, RunFinished) and outcome.persistence != "durable":
             shown = LogJson(_encode({"run_id": self.run_id, "persistence": outcome.persistence}))
             payloads.append(events.custom("persistence", shown))
-        payloads.append(self._end(outcome))
         self._deltas.flush()
-        self._context.write(payloads, ends_run=self.run_id, fields=fields)
+        return payloads
 
     def _end(self, outcome: RunFinished | RunFailure) -> EventPayload:
         if self.cancelled and not (isinstance(outcome, RunFinished) and outcome.outcome == "completed"):
@@ -176,6 +182,9 @@ class Run:
         except MessagesError as error:
             log.warning("the child's messages break a rule", session_id=self._context.session_id, error=error)
             self.fail(RunFailure.of("protocol_violation", "the agent's messages were not consistent"))
+        except Exception as error:  # a defect of ours: a run with a hole in it must not look whole
+            log.error("an event was not handled", session_id=self._context.session_id, error=error)
+            self.fail(RunFailure.of("internal", "the gateway could not tell the run; it has been logged"))
 
     def _handle(self, event: ChildEvent) -> None:  # noqa: PLR0912 - one row for each kind of event
         match event:

@@ -152,7 +152,9 @@ class Talk:
                 await self._pull()
         return found[:count]
 
-    async def answer(self, dispatched: Event, text: str = "done", *, error: bool = False, structured: Any = None) -> None:
+    async def answer(
+        self, dispatched: Event, text: str = "done", *, error: bool = False, structured: Any = None
+    ) -> None:
         """A client's answer."""
         encoded = None if structured is None else json.dumps(structured, separators=(",", ":")).encode()
         await self.world.gateway.answers.answer(
@@ -210,6 +212,10 @@ class World:
             token_ttl_ms=600_000,
             idempotency=NO_KEY,
         )
+        return await self.look(session_id)
+
+    async def look(self, session_id: str) -> Talk:
+        """A session that is there already."""
         reader = await self.gateway.feeds.open(session_id, 0, deltas=True)
         made = Talk(self, session_id, reader)
         self._talks.append(made)
@@ -262,10 +268,13 @@ def processes_of(pid: int) -> list[int]:
 
 
 @asynccontextmanager
-async def agent_world(url: str, agents: Sequence[Agent], **limits: Any) -> AsyncIterator[World]:
-    """A node with these agents on the server at ``url``, under a prefix of its own."""
+async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **limits: Any) -> AsyncIterator[World]:
+    """A node with these agents on the server at ``url``, under a prefix of its own unless one is given."""
     settings = Settings(
-        server=Server(), redis=Redis(prefix=f"t{uuid4().hex[:8]}"), limits=Limits(**limits), agents=tuple(agents)
+        server=Server(),
+        redis=Redis(prefix=prefix or f"t{uuid4().hex[:8]}"),
+        limits=Limits(**limits),
+        agents=tuple(agents),
     )
     gateway = Gateway(settings, node_name="node-a", redis_url=url, redactor=Redactor(()))
     await gateway.start(timeout=10)
