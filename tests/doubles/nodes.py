@@ -233,9 +233,13 @@ class Node:
 
     def wait(self, within: float = STOP_S) -> int:
         """The exit code, once it has ended."""
-        code = self._running.wait(within)
+        process = self._running
+        code = process.wait(within)
         for thread in self._threads:
             thread.join(within)
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
         return code
 
     def stop(self, within: float = STOP_S) -> int:
@@ -268,11 +272,7 @@ class Node:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 process.wait(STOP_S)
-        for thread in self._threads:
-            thread.join(STOP_S)
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        self.wait()
 
     def __enter__(self) -> Self:
         return self.start()
