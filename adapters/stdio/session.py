@@ -97,8 +97,8 @@ class AgentSession(Runner):
 
     @property
     def stale(self) -> bool:
-        """Whether the list has changed since ``catalog`` was built."""
-        return self._stale
+        """Whether the list has changed since ``catalog`` was built; so it may have while it is being read."""
+        return self._stale or self._reading is not None
 
     def revision(self, client_id: str) -> int:
         """The revision of a registration's list that ``catalog`` was built from; 0 when it is not in it."""
