@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -76,6 +77,24 @@ async def test_a_client_that_does_not_answer(node: Node, acked: bool):
         late = await client.post(call, "result", {"text": "late"})
         assert late.status_code == 409
         assert reason in late.json()["error"]["message"]
+
+
+async def test_the_clocks_of_a_call(node: Node):
+    """60 s for the ack; the child's clock less the margin ends it, before 300 s from the ack could."""
+    async with conversation(node) as talk:
+        client = await talk.register("web", READ)
+        run = await talk.say(CALL, SAY)
+        (call,) = await client.dispatched()
+        ack_by, deadline = (datetime.fromisoformat(call[name]) for name in ("ack_by", "deadline"))
+        assert 298_000 < call["remaining_ms"] <= 299_500
+        began = deadline - timedelta(milliseconds=call["remaining_ms"])
+        assert abs((ack_by - began).total_seconds() - 60) < 0.01
+        assert (await client.post(call, "ack")).status_code == 200
+        (item,) = (await talk.done("GET", "/calls"))["items"]
+        assert item["call_id"] == call["call_id"]
+        assert abs((datetime.fromisoformat(item["deadline"]) - deadline).total_seconds()) < 0.01
+        await client.answer(call, "in time")
+        assert await _seen(talk, run) == "in time"
 
 
 async def test_the_same_answer_again_and_another_one(node: Node):
