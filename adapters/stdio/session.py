@@ -95,7 +95,7 @@ class AgentSession(Runner):
 
     @property
     def stale(self) -> bool:
-        """Whether the list has changed since ``catalog`` was built."""
+        """Whether the list has changed since ``catalog`` was built; so it may have while it is being read."""
         return self._offering.stale
 
     def revision(self, client_id: str) -> int:
