@@ -84,6 +84,7 @@ class Socket:
         except Closing as closing:
             self._close = self._close or closing.close
         finally:
+            self._patience = None  # over: a close that comes now must not move it
             if self._keepalive is not None:
                 self._keepalive.cancel()
             self.attachments.close()
