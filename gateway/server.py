@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 import uvloop
@@ -28,6 +28,9 @@ from gateway.model.redaction import KnownSecret, Redactor
 from gateway.observe import log as logs
 from gateway.observe.log import get_logger
 from gateway.web.demo import Demo
+
+if TYPE_CHECKING:
+    from gateway.web.protocol import HttpProtocol
 
 log = get_logger("server")
 
@@ -151,7 +154,7 @@ def _listen(settings: Settings) -> socket.socket:
 def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         gateway.asgi,
-        http="httptools",
+        http=HttpProtocol,
         ws=SOCKET_PROTOCOL,
         ws_max_size=limits.SOCKET_FRAME_BYTES,
         ws_per_message_deflate=False,  # a deflate context costs 40 KiB a socket, and a bomb costs more

@@ -6,6 +6,7 @@ from typing import Final
 from starlette.routing import Route
 
 from adapters.http import clients, events, sessions, wire
+from adapters.http.description import description_routes
 from adapters.http.resource import Operation, Resource
 from adapters.http.services import HttpServices
 from adapters.http.stream import stream
@@ -231,10 +232,10 @@ OPERATIONS: Final = (
 
 
 def routes(http: HttpServices, operations: Sequence[Operation] = OPERATIONS) -> list[Route]:
-    """The routes, one per path; the last one answers 404 for whatever else is asked below a session."""
+    """The routes, one per path; whatever else is asked below a session is 404. The description goes with them."""
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
     found = [Route(path, Resource(http, path, group)) for path, group in by_path.items()]
     unknown = f"{_SESSION}/{{rest:path}}"
-    return [*found, Route(unknown, Resource(http, unknown, ()))]
+    return [*found, Route(unknown, Resource(http, unknown, ())), *description_routes(operations)]

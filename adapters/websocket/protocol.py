@@ -150,6 +150,8 @@ class Machine:
         session_id = op.session_id if op.session_id is not None else self._implied(op.client_id)
         session_id = session_id.lower()
         if not _UUID.fullmatch(session_id):
+            if not self.open:
+                raise Closing(Close.REFUSED)
             raise Refusal(Code.NOT_FOUND)
         return session_id
 

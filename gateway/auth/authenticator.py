@@ -35,6 +35,7 @@ class Authenticator:
         self._sessions = sessions
         self._now_ms = now_ms
         self._found: OrderedDict[str, dict[str, TokenHolder]] = OrderedDict()  # by session, then by hash
+        self._forgotten = 0
 
     async def authenticate(self, credential: str | None) -> Principal:
         """Who speaks. Raises Refusal(UNAUTHORIZED), with one text whatever is wrong."""
@@ -55,11 +56,13 @@ class Authenticator:
     async def _token(self, session_id: str, hashed: str) -> TokenHolder:
         holder = self._found.get(session_id, {}).get(hashed)
         if holder is None:
+            forgotten = self._forgotten
             token = await self._sessions.find_token(session_id, hashed)
             if token is None:
                 raise Refusal(Code.UNAUTHORIZED)
             holder = TokenHolder(session_id, token.token_id, token.expires_ms)
-            self._remember(hashed, holder)
+            if forgotten == self._forgotten:  # else it may have been revoked behind the look-up
+                self._remember(hashed, holder)
         if holder.expires_ms <= self._now_ms():
             self._found.get(session_id, {}).pop(hashed, None)
             raise Refusal(Code.UNAUTHORIZED)
@@ -73,8 +76,10 @@ class Authenticator:
 
     def forget(self, session_id: str) -> None:
         """A token of the session was revoked, or the session deleted: its tokens are looked up again."""
+        self._forgotten += 1
         self._found.pop(session_id, None)
 
     def forget_all(self) -> None:
         """A revocation may have been missed."""
+        self._forgotten += 1
         self._found.clear()

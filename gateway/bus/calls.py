@@ -156,10 +156,12 @@ class Calls:
         flat = [text(item) for item in cast("list[Any]", await self._store.call(keys.tag, "HGETALL", keys.open_calls))]
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
-    async def executing_arguments(self, session_id: str, call_id: str) -> bytes | None:
-        """The arguments as the client gets them, while the call is open (bridge 11)."""
+    async def executing_arguments(self, session_id: str, call_ids: Sequence[str]) -> list[bytes | None]:
+        """The arguments as the client gets them, of each call that is open (bridge 11); None of others."""
         keys = self._store.keys.session(session_id)
-        return cast("bytes | None", await self._store.call(keys.tag, "HGET", keys.call(call_id), "args"))
+        connection = self._store.topology.for_partition(keys.tag)
+        replies = [connection.call("HGET", keys.call(call_id), "args") for call_id in call_ids]
+        return [cast("bytes | None", await reply) for reply in replies]
 
     async def recent(self, session_id: str, count: int) -> list[Record]:
         """The session's last calls, newest first."""

@@ -169,6 +169,31 @@ class Custom(_Event, tag="custom"):
     payload: msgspec.Raw
 
 
+EVENT_TYPES: Final[tuple[type[msgspec.Struct], ...]] = (
+    SessionCreated,
+    MessageUser,
+    MessageAssistant,
+    ToolCalled,
+    ToolResult,
+    RunQueued,
+    RunStarted,
+    RunCompleted,
+    RunCancelled,
+    RunFailed,
+    ErrorEvent,
+    ApprovalRequested,
+    ApprovalResolved,
+    ClientRegistered,
+    ClientToolsUpdated,
+    ClientLeft,
+    ClientToolDispatched,
+    ClientToolAcked,
+    ClientToolFailed,
+    Custom,
+)
+"""Every event of the log, for whoever describes them."""
+
+
 def _payload(event: _Event) -> EventPayload:
     return EventPayload(_encode(event))
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from gateway.bus.calls import Calls
 from gateway.bus.errors import BusUnavailable
 from gateway.bus.log import Entry, Log
@@ -20,6 +18,7 @@ from gateway.bus.store import Store
 from gateway.model.errors import Refusal
 from gateway.model.events import seq_of
 from gateway.observe.log import get_logger
+from gateway.services.executing import ExecutingForms
 from gateway.services.tasks import Tasks
 
 _PAGE: Final = 200
@@ -29,7 +28,6 @@ _RING_EVENTS: Final = 512
 _RING_BYTES: Final = 1024 * 1024
 _DELTAS: Final = 1_024
 _DELTA_BYTES: Final = 256 * 1024
-_HIDDEN: Final = b',"redacted":true}'  # how a script ends a dispatch whose executing form is elsewhere
 
 log = get_logger("feeds")
 
@@ -55,13 +53,6 @@ class Trimmed:
     """What was asked for is no longer kept: what follows begins at ``oldest``."""
 
     oldest: int
-
-
-class _Hidden(msgspec.Struct):
-    """The fields of a hidden dispatch that find its executing arguments."""
-
-    call_id: str
-    arguments: msgspec.Raw
 
 
 class Feed:
@@ -302,7 +293,7 @@ class Feeds:
     def __init__(self, store: Store, tasks: Tasks) -> None:
         self._store = store
         self._log = Log(store)
-        self._calls = Calls(store)
+        self.executing: Final = ExecutingForms(Calls(store))
         self._tasks = tasks
         self._feeds: dict[str, Feed] = {}
         self._opening: dict[str, asyncio.Task[Feed]] = {}
@@ -362,20 +353,7 @@ class Feeds:
 
     async def replay(self, session_id: str, after: int, count: int = _PAGE) -> list[Entry]:
         """A page of the log as a reader may have it: dispatches of open calls in their executing form (bridge 11)."""
-        return await self.executing(session_id, await self._log.after(session_id, after, count))
-
-    async def executing(self, session_id: str, entries: list[Entry]) -> list[Entry]:
-        """Entries of the log as a reader may have them: dispatches of open calls in their executing form."""
-        return [await self._executing(session_id, entry) for entry in entries]
-
-    async def _executing(self, session_id: str, entry: Entry) -> Entry:
-        if not entry.event.endswith(_HIDDEN):
-            return entry
-        hidden = msgspec.json.decode(entry.event, type=_Hidden)
-        arguments = await self._calls.executing_arguments(session_id, hidden.call_id)
-        if arguments is None:
-            return entry
-        return Entry(entry.seq, _replace_arguments(entry.event, bytes(hidden.arguments), arguments))
+        return await self.executing.joined(session_id, await self._log.after(session_id, after, count))
 
     async def refresh(self, session_id: str) -> None:
         """Asks for the head of a log that is read here: a push may still be on its way. Raises BusUnavailable."""
@@ -397,9 +375,3 @@ class Feeds:
                 return
             for reader in list(feed.readers):
                 reader.push_signal(signal)
-
-
-def _replace_arguments(event: bytes, hidden: bytes, executing: bytes) -> bytes:
-    """The event with its executing arguments. The scripts write ``"arguments":…,"attempt":`` and nothing else does."""
-    head, _, rest = event.partition(b',"arguments":' + hidden + b',"attempt":')
-    return head + b',"arguments":' + executing + b',"attempt":' + rest.removesuffix(_HIDDEN) + b"}"

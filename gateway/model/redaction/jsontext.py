@@ -24,7 +24,7 @@ _SCHEMA_VALUES: Final = frozenset({b'"default"', b'"const"', b'"enum"', b'"examp
 _LOOK_AHEAD: Final = 256  # tokens of an object that are looked at to tell a schema from a value
 
 
-class RedactionCollision(Exception):  # noqa: N818 - a refusal, not a fault
+class RedactionCollision(Exception):
     """Two keys of one object would become one. Says nothing about the keys."""
 
     def __init__(self) -> None:
