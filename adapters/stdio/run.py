@@ -222,7 +222,7 @@ class Run:
             self._deltas.close(message.message_id)
             text = self._context.services.redactor.log_text(clean_text(message.text))
             if text.strip():
-                payloads.append(events.message_assistant(text))
+                payloads.append(events.message_assistant(text, message.message_id))
         return payloads
 
     def _input(self) -> list[EventPayload]:

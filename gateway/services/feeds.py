@@ -43,9 +43,11 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """An unlogged piece of a message, as JSON ``{message_id, part, text}``."""
+    """An unlogged piece of a message, as JSON ``{message_id, part, text}``. It comes behind the event ``after`` and
+    before the next one: a message's pieces before the message."""
 
     body: bytes
+    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class Reader:
             return
         if self._deltas is None:
             self._deltas = deque()
-        self._deltas.append(Delta(body))
+        self._deltas.append(Delta(body, self._feed.head))
         self._delta_bytes += len(body)
         while self._delta_bytes > _DELTA_BYTES or len(self._deltas) > _DELTAS:
             self._delta_bytes -= len(self._deltas.popleft().body)
@@ -217,23 +219,26 @@ class Reader:
             self._waiting.set_result(None)
 
     def poll(self) -> list[Entry] | Delta | Signal | None:
-        """What comes next without waiting: signals first, then events in order (never an empty list), then deltas.
+        """What comes next without waiting: signals first, then events in order (never an empty list), deltas between them.
 
         None when there is nothing, or when the log has to be read first (``must_read``).
         """
         if self._signals:
             return self._signals.pop(0)
-        if self.position < self._feed.head:
-            kept = self._feed.kept_after(self.position)
-            if kept is not None:
-                self.position = kept[-1].seq
-                self._caught_up_at = self._feed.bytes_seen
-            return kept
-        self._caught_up_at = self._feed.bytes_seen
-        if self._deltas:
+        if self._deltas and self._deltas[0].after <= self.position:
             delta = self._deltas.popleft()
             self._delta_bytes -= len(delta.body)
             return delta
+        if self.position < self._feed.head:
+            kept = self._feed.kept_after(self.position)
+            if kept is not None:
+                if self._deltas:  # the pieces that came between two events stay between them
+                    kept = kept[: self._deltas[0].after - self.position]
+                self.position = kept[-1].seq
+                if self.position == self._feed.head:
+                    self._caught_up_at = self._feed.bytes_seen
+            return kept
+        self._caught_up_at = self._feed.bytes_seen
         return None
 
     async def next(self) -> list[Entry] | Delta | Signal | Trimmed:
