@@ -174,6 +174,8 @@ class Run:
             case InputPersisted():
                 fields = [("child_session", event.session_id)] if event.durable else []
                 self._context.write(self._input(), fields=fields)
+                if event.durable:
+                    self._context.persisted(event.session_id)
             case ApprovalRequested():
                 self._approval(event)
             case Diagnostic():
