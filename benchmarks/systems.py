@@ -135,6 +135,7 @@ class System:
     out: Path
     port: int
     redis: int
+    redis_pid: int = 0
 
 
 async def line_of(process: asyncio.subprocess.Process) -> str:
