@@ -8,13 +8,13 @@ if call.reason == 'client_gone' then  -- a registration that is gone has no call
   commit()
   return redis.error_reply('TR not_found')
 end
-local cell = TABLE[call.state].ack
-if cell.verdict == 'applied' then
+local to, verdict = step(call.state, 'ack')
+if verdict == 'applied' then
   local instant = now + C.result
   if call.refused then instant = math.min(instant, call.due) end
   local due = wait_until(call, instant)
   local event = append('{"type":"client_tool_acked","client_id":"' .. call.client .. '","call_id":"' .. call.id .. '"}')
-  redis.call('HSET', call_key(call.id), 'state', cell.to, 'acked', int(session.seq), 'due', due)
+  redis.call('HSET', call_key(call.id), 'state', to, 'acked', int(session.seq), 'due', due)
   commit()
   return event
 end

@@ -8,13 +8,13 @@ if call.reason == 'client_gone' then  -- a registration that is gone has no call
   commit()
   return redis.error_reply('TR not_found')
 end
-local cell = TABLE[call.state].answer
-if cell.verdict ~= 'applied' then
+local to, verdict = step(call.state, 'answer')
+if verdict ~= 'applied' then
   commit()
   if call.state == 'answered' and call.digest == ARGV[3] then return 'repeated' end
   return redis.error_reply('TR settled ' .. call.state .. ' ' .. (call.reason or '-') .. ' ' .. (call.settled or '0'))
 end
-settle(call, 'state', cell.to, 'digest', ARGV[3], 'outcome', 'done', 'answer', ARGV[4], 'delivery', 'pending')
+settle(call, 'state', to, 'digest', ARGV[3], 'outcome', 'done', 'answer', ARGV[4], 'delivery', 'pending')
 append(ARGV[5])
 commit()
 tell_owner('R', call.id, ARGV[4])
