@@ -89,16 +89,16 @@ class Redactor:
         fired = self._scanner.gate(text)
         if not fired:
             return raw
-        by_name = by_name and _KEY in fired
-        shapes = [index for index in fired if index != _KEY]
-        starts = self._scanner.starts(text, shapes)
-        if not by_name and not starts:
+        starts = self._scanner.starts(text, [index for index in fired if index != _KEY])
+        names = self._scanner.starts(text, [_KEY]) if by_name and _KEY in fired else []
+        if not starts and not names:
             return raw
-        seen = look(raw, self._text, starts, by_name=by_name)
+        seen = look(raw, self._text, starts, names)
         if _KNOWN in fired:
             look_at_scalars(raw, self._text, seen)
-        if seen.named or seen.key_changed:
-            return Walk(raw, new=seen.new, by_name=seen.named, named=self._named).run()
+        by_name = by_name and seen.named
+        if by_name or seen.key_changed:
+            return Walk(raw, new=seen.new, by_name=by_name, named=self._named).run()
         return spliced(raw, seen.new) if seen.new else raw
 
     def _named(self) -> bytes:

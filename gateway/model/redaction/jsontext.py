@@ -15,6 +15,7 @@ from gateway.model.redaction.names import Strength, strength
 # Both find a lone quote too: without it, a string that is never closed would be tried from each of its quotes.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+|"', re.DOTALL)
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*+:)?+|"', re.DOTALL)
+_RUN = re.compile(rb'(?:[^"\\]*+"[^"\\]*+"){0,64}+', re.DOTALL)  # strings without escapes, and what is between them
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([^\s{}\[\],:"]{8,})|"', re.DOTALL)
 _ESCAPED_UNIT = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _KEPT: Final = frozenset({b"true", b"false", b"null"})
@@ -60,41 +61,77 @@ class Look:
     named: bool = False
 
 
-def look(raw: bytes, text: Callable[[str], str], starts: Sequence[int], *, by_name: bool) -> Look:
-    """Look at every string once. ``starts``: where in ``plain(raw)`` a match may begin, in order; only strings with one
-    of them inside are decoded. Raises ValueError for a string that is not closed."""
+def look(raw: bytes, text: Callable[[str], str], starts: Sequence[int], names: Sequence[int]) -> Look:
+    """Look for the strings that need work. ``starts``: where in ``plain(raw)`` a match may begin, ``names``: where a
+    credential-like key may; only strings with one of them inside are decoded, and runs of strings without one are
+    passed over at once. Raises ValueError for a string that is not closed."""
     seen = Look({})
-    escapes = b"\\" in raw
-    waiting = iter(starts)
-    start = next(waiting, None)
-    shorter = 0  # by how much the plain text is shorter up to here
-    for found in _STRING.finditer(raw):
-        begin, end = found.span(1)
-        if begin < 0:
-            raise ValueError("not JSON: a string is not closed")
-        if by_name and not seen.named and found.end(2) >= 0:
-            seen.named = strength_of(found.group(1)) is not Strength.NONE
-        if start is None:
-            if not by_name or seen.named:
-                break
-            continue
-        first = begin - shorter
-        if escapes and b"\\" in (inside := found.group(1)):
-            shorter += len(inside) - len(plain(inside))
-        while start is not None and start < first:
-            start = next(waiting, None)
-        if start is not None and start < end - shorter:
+    reached = 0  # in the plain text: up to here all is done
+    strings = _Strings(raw)
+    for mark in sorted({*starts, *names}):
+        if mark >= reached and (found := strings.at(mark)):
             _renew(seen, found, text)
+            reached = strings.end_of(found)
     return seen
+
+
+class _Strings:
+    """A walk over the strings of a JSON value by places in its plain text, forwards only."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._at = 0
+        self._shorter = 0  # by how much the plain text is shorter up to there
+        self._one_by_one = 0  # up to here strings are taken singly
+        self._next: re.Match[bytes] | None = None
+
+    def at(self, mark: int) -> re.Match[bytes] | None:
+        """The string in which ``mark`` lies; None where it lies between strings."""
+        while True:
+            if self._next is None:
+                if self._at >= self._one_by_one and self._passed(mark):
+                    continue
+                self._next = _STRING.search(self._raw, self._at)
+            found = self._next
+            if found is None or (found.start(1) >= 0 and mark < found.start(1) - self._shorter):
+                return None
+            if found.start(1) < 0:
+                raise ValueError("not JSON: a string is not closed")
+            if mark < self.end_of(found):
+                return found
+            self._shorter += _shortened(found)
+            self._at, self._next = found.end(), None
+
+    def end_of(self, found: re.Match[bytes]) -> int:
+        """Where the string that was found last ends in the plain text."""
+        return found.end(1) - self._shorter - _shortened(found)
+
+    def _passed(self, mark: int) -> bool:
+        run = _RUN.match(self._raw, self._at)
+        end = run.end() if run else self._at
+        if end - self._shorter <= mark and end > self._at:
+            self._at = end
+            return True
+        self._one_by_one = end
+        return False
+
+
+def _shortened(found: re.Match[bytes]) -> int:
+    inside = found.group(1) or b""
+    if b"\\u" in inside:
+        return len(inside) - len(plain(inside))
+    return inside.count(b"\\") - inside.count(b"\\\\")  # every escape is two bytes, and one plain byte
 
 
 def _renew(seen: Look, found: re.Match[bytes], text: Callable[[str], str]) -> None:
     inside = found.group(1)
+    is_key = found.end(2) >= 0
+    seen.named = seen.named or (is_key and strength_of(inside) is not Strength.NONE)
     old = str(json.loads(b'"' + inside + b'"')) if b"\\" in inside else inside.decode("utf-8", "surrogatepass")
     new = text(old)
     if new != old:
         seen.new[found.start()] = _encoded(new)
-        seen.key_changed = seen.key_changed or found.end(2) >= 0
+        seen.key_changed = seen.key_changed or is_key
 
 
 def look_at_scalars(raw: bytes, text: Callable[[str], str], seen: Look) -> None:
