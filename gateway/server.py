@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import uvicorn
 import uvloop
@@ -28,9 +28,7 @@ from gateway.model.redaction import KnownSecret, Redactor
 from gateway.observe import log as logs
 from gateway.observe.log import get_logger
 from gateway.web.demo import Demo
-
-if TYPE_CHECKING:
-    from gateway.web.protocol import HttpProtocol
+from gateway.web.protocol import HttpProtocol
 
 log = get_logger("server")
 

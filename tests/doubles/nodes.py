@@ -233,9 +233,12 @@ class Node:
 
     def wait(self, within: float = STOP_S) -> int:
         """The exit code, once it has ended."""
-        code = self._running.wait(within)
-        for thread in self._threads:
+        process = self._running
+        code = process.wait(within)
+        for thread, pipe in zip(self._threads, (process.stdout, process.stderr), strict=True):
             thread.join(within)
+            if pipe is not None and not thread.is_alive():
+                pipe.close()
         return code
 
     def stop(self, within: float = STOP_S) -> int:

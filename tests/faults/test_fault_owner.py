@@ -18,9 +18,10 @@ SHARED_RUN_S = 25.0
 HOME_WAIT_S = 10.0
 
 
-async def _open_call(talk: Conversation) -> tuple[str, str]:
-    client = await talk.register("web", TOOL)
-    run_id = await talk.say(CALL, SAY)
+async def _open_call(at: Conversation) -> tuple[str, str]:
+    """A run with an open call at the node that is asked: it becomes the owner."""
+    client = await at.register("web", TOOL)
+    run_id = await at.say(CALL, SAY)
     (call,) = await client.dispatched()
     return run_id, call["call_id"]
 
@@ -44,7 +45,8 @@ async def test_sigkill_of_an_owner(fleet: Fleet, redis: Server):
     a, b = await _pair(fleet, redis)
     async with conversation(a, "shared") as begun, conversation(a) as kept, b.http() as http:
         async with follow(http, begun.id) as shared, follow(http, kept.id) as home:
-            opened = [(talk, *await _open_call(talk)) for talk in (shared, home)]
+            opened = [(shared, *await _open_call(begun)), (home, *await _open_call(kept))]
+            assert (len(a.children()), len(b.children())) == (2, 0)
             await asyncio.to_thread(a.kill)
             killed = time.monotonic()
             for talk, run_id, call_id in opened:
@@ -80,7 +82,7 @@ async def test_an_owner_that_stood_still_for_20_s_acts_on_nothing_that_it_lost(f
     a, b = await _pair(fleet, redis)
     async with conversation(a, "shared") as begun, b.http() as http, follow(http, begun.id) as talk:
         client = await talk.register("web", TOOL)
-        run_id = await talk.say(CALL, {"text": "what the lost run says"})
+        run_id = await begun.say(CALL, {"text": "what the lost run says"})
         (lost,) = await client.dispatched()
         children = a.children()
         assert len(children) == 1
@@ -89,14 +91,15 @@ async def test_an_owner_that_stood_still_for_20_s_acts_on_nothing_that_it_lost(f
         try:
             await talk.event("client_tool_failed", call_id=lost["call_id"], within=SETTLED_S)
             await talk.end(run_id, within=1)
-            # A new run of the session, on the other node, with a call that is open when the old owner comes back.
+            # The other node has the session, and waits for the child that the old owner still keeps.
             second = await talk.say(CALL, SAY)
-            _, fresh = await client.dispatched(2, within=SHARED_RUN_S)
             assert (await client.post(lost, "result", {"text": "late"})).status_code == 409
             await asyncio.sleep(20 - (time.monotonic() - stopped))
+            assert not talk.of(*ENDS, run_id=second)
         finally:
             os.kill(a.pid, signal.SIGCONT)
 
+        _, fresh = await client.dispatched(2, within=10)
         async def ready() -> None:
             async with a.http() as own:
                 while (await own.get("/readyz")).status_code != 200 or a.children():
