@@ -100,6 +100,7 @@ async def test_an_owner_that_stood_still_for_20_s_acts_on_nothing_that_it_lost(f
             os.kill(a.pid, signal.SIGCONT)
 
         _, fresh = await client.dispatched(2, within=10)
+
         async def ready() -> None:
             async with a.http() as own:
                 while (await own.get("/readyz")).status_code != 200 or a.children():
