@@ -58,6 +58,8 @@ def run(settings: Settings, *, dev: bool = False, demo: bool = False, demo_agent
     try:
         with open_state(settings) as state:
             _check_agents(settings)
+            if "agents" in settings.server.roles:
+                redactor.deltas().feed(" ")  # its rules are compiled at their first use: half a second, so not in a run
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(
                     _serve(settings, state, redactor, page_of=demo_agent if dev or demo else "", demo=demo)

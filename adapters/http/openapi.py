@@ -1,7 +1,7 @@
 """The description of this interface, OpenAPI 3.1. Owns the document; every fact in it is the table's or a struct's.
 
 It is made from ``routes.OPERATIONS``, the structs of ``wire`` and the events of the model, so it cannot say what the
-code does not do; ``docs/openapi.json`` holds the generated text.
+code does not do.
 """
 
 import re

@@ -121,6 +121,10 @@ class AgentSession(Runner):
             self.outbox, payloads, ends_run=ends_run, delivered=self.take_marks(), fields=fields
         )
 
+    def persisted(self, child_session: str) -> None:
+        """The child's session outlives the child from now on: the next generation opens it."""
+        self._durable = child_session
+
     def used(self, model_name: str) -> None:
         """A tool was called."""
         with suppress(ValueError):

@@ -192,7 +192,7 @@ class Outbound:
                         return
                     await self._send(protocol.event(attachment.head, entry.event))
                     attachment.sent = entry.seq
-            case Delta(body):
+            case Delta(body=body):
                 await self._send(protocol.delta(attachment.head, body))
             case Trimmed(oldest):
                 attachment.sent = oldest - 1

@@ -136,8 +136,8 @@ class Calls:
         return _number(await self._store.run(session_id, self._store.scripts.refuse, client_id, call_id, again=True))
 
     def expire(self, outbox: Outbox, call_id: str, then: Callable[[int], None]) -> None:
-        """The owner's timer fired: ``then`` gets the instant that the call waits for now, 0 when it is settled, -1 when a
-        failover has lost it."""
+        """The owner's timer fired: ``then`` gets the instant that the call waits for now, 0 when it is settled, -1 when
+        a failover has lost it."""
         outbox.put(self._store.scripts.expire, call_id, then=lambda reply: then(_number(reply)))
 
     def end(self, outbox: Outbox, call_id: str, event: Event, detail: str = "") -> None:

@@ -302,7 +302,8 @@ class Node:
     def assert_clean(self) -> None:
         """It said nothing of a fault."""
         assert "Traceback" not in self.everything(), self.everything()
-        assert self.logged("error", "critical") == []
+        faults = self.logged("error", "critical")
+        assert not faults, faults
 
     # --- asking it
 

@@ -16,7 +16,7 @@ from adapters.websocket.outbound import Attachment, Outbound
 from gateway.auth.principals import ApiKeyHolder
 from gateway.observe.tasks import Tasks
 from gateway.services.feeds import Feed, Reader, Signal
-from tests.doubles.socket_world import NEVER, TOOL, TTL, Client, Node, World
+from tests.doubles.socket_world import TOOL, TTL, Client, Node, World
 
 PATIENCE_S = 20.0
 
@@ -85,7 +85,7 @@ async def test_a_peer_that_asks_and_never_reads_is_not_read_any_more(bus_world: 
     (sock,) = node.sockets.open
 
     async def flood() -> None:
-        for number in itertools.count(10**2_000):  # an id is echoed, so the answers are as large as the questions
+        for number in itertools.count(10**300):  # an id is echoed, so the answers are as large as the questions
             await stalled.connection.send(json.dumps({"id": number, "op": "ping"}))
             await asyncio.sleep(0)
 
@@ -173,21 +173,6 @@ async def test_many_slow_sessions_on_one_socket_take_few_pages(bus_world: World)
         assert seqs == list(range(1, 22))
 
 
-async def test_a_bus_that_stands_still_holds_up_no_other_socket_and_is_said(bus_world: World) -> None:
-    node = await bus_world.node()
-    session_id, token = await node.session()
-    client = await bus_world.attached(node, session_id, token)
-    made = await client.ok("register", session_id=session_id, name="web", lifetime=NEVER)
-    node.topology.shards[0].connection.reconnect()  # its commands are refused until it is back
-    refused = await client.call("ack", client_id=made["client_id"], call_id="c")
-    assert refused["error"]["code"] in ("internal", "not_found")
-    await client.ok("ping")
-    async with asyncio.timeout(PATIENCE_S):
-        while refused["error"]["code"] != "not_found":
-            await asyncio.sleep(0.05)
-            refused = await client.call("ack", client_id=made["client_id"], call_id="c")
-
-
 # --- the writer by itself
 
 
@@ -245,8 +230,9 @@ async def test_deltas_go_first_then_the_reader_is_moved_on() -> None:
         log.feed.receive(b'D{"message_id":"m","part":%d,"text":"%b"}' % (number, b"d" * 200))
     log.add()
     peer.open.set()
-    await until(lambda: peer.frames[-1].get("delta", {}).get("part") == 2_999)
+    await until(lambda: peer.frames[-1].get("event", {}).get("seq") == 2)
     deltas = [frame for frame in peer.frames if "delta" in frame]
+    assert deltas[-1]["delta"]["part"] == 2_999
     assert sum(len(json.dumps(frame)) for frame in deltas) < 600 * 1024
     assert [frame["event"]["seq"] for frame in peer.frames if "event" in frame] == [1, 2]
     peer.open.clear()
