@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import AsyncExitStack, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import uvicorn
 import uvloop
@@ -28,9 +28,7 @@ from gateway.model.redaction import KnownSecret, Redactor
 from gateway.observe import log as logs
 from gateway.observe.log import get_logger
 from gateway.web.demo import Demo
-
-if TYPE_CHECKING:
-    from gateway.web.protocol import HttpProtocol
+from gateway.web.protocol import HttpProtocol
 
 log = get_logger("server")
 
@@ -60,6 +58,8 @@ def run(settings: Settings, *, dev: bool = False, demo: bool = False, demo_agent
     try:
         with open_state(settings) as state:
             _check_agents(settings)
+            if "agents" in settings.server.roles:
+                redactor.deltas().feed(" ")  # its rules are compiled at their first use: half a second, so not in a run
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(
                     _serve(settings, state, redactor, page_of=demo_agent if dev or demo else "", demo=demo)

@@ -36,6 +36,13 @@ _COLLISION: Final = ModelText(
 )
 
 
+def _said(text: ModelText, *, is_error: bool) -> ModelText:
+    """A model sees no status, only the text, so one that tells of a failure has to say so (bridge 6)."""
+    if not is_error or text.startswith("Error"):
+        return text
+    return ModelText(f"Error tool_failed: {text}" if text.strip() else "Error tool_failed: the client says no more.")
+
+
 def read_answer(recorded: bytes) -> Answer:
     """The answer that ``Answers.answer`` recorded."""
     return _decode(recorded)
@@ -80,7 +87,7 @@ class Answers:
         clean = clean_text(text)
         try:
             hidden = self._redactor.model_json(structured) if structured is not None else None
-            answer = Answer(self._redactor.model_text(clean), is_error, hidden)
+            answer = Answer(_said(self._redactor.model_text(clean), is_error=is_error), is_error, hidden)
         except RedactionCollision:
             answer = Answer(_COLLISION, True, None)
         shown = events.tool_result(call_id, self._redactor.log_text(clean), is_error=answer.is_error)

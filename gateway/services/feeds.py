@@ -43,11 +43,10 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """An unlogged piece of a message, as JSON ``{message_id, part, text}``. It comes behind the event ``after`` and
-    before the next one: a message's pieces before the message."""
+    """An unlogged piece of a message, as JSON ``{message_id, part, text}``. It stays between the events between which
+    it came: a message's pieces before the message."""
 
     body: bytes
-    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +153,7 @@ class Reader:
         self._feeds = feeds
         self._feed = feed
         self._wants_deltas = deltas
-        self._deltas: deque[Delta] | None = None
+        self._deltas: deque[tuple[int, Delta]] | None = None  # each with the head at which it came
         self._delta_bytes = 0
         self._signals: list[Signal] = []
         self._waiting: asyncio.Future[None] | None = None
@@ -197,10 +196,10 @@ class Reader:
             return
         if self._deltas is None:
             self._deltas = deque()
-        self._deltas.append(Delta(body, self._feed.head))
+        self._deltas.append((self._feed.head, Delta(body)))
         self._delta_bytes += len(body)
         while self._delta_bytes > _DELTA_BYTES or len(self._deltas) > _DELTAS:
-            self._delta_bytes -= len(self._deltas.popleft().body)
+            self._delta_bytes -= len(self._deltas.popleft()[1].body)
 
     def push_signal(self, signal: Signal) -> None:
         """A signal came; it goes before everything that waits."""
@@ -219,23 +218,23 @@ class Reader:
             self._waiting.set_result(None)
 
     def poll(self) -> list[Entry] | Delta | Signal | None:
-        """What comes next without waiting: signals first, then events in order (never an empty list), deltas between them.
+        """What comes next without waiting: signals first, then events (never an empty list) and deltas as they came.
 
         None when there is nothing, or when the log has to be read first (``must_read``).
         """
         if self._signals:
             return self._signals.pop(0)
-        if self._deltas and self._deltas[0].after <= self.position:
-            delta = self._deltas.popleft()
+        if self._deltas and (self._deltas[0][0] <= self.position or self.position >= self._feed.head):
+            _, delta = self._deltas.popleft()
             self._delta_bytes -= len(delta.body)
             return delta
         if self.position < self._feed.head:
             kept = self._feed.kept_after(self.position)
             if kept is not None:
-                if self._deltas:  # the pieces that came between two events stay between them
-                    kept = kept[: self._deltas[0].after - self.position]
+                if self._deltas:  # those that came before it go first
+                    kept = kept[: self._deltas[0][0] - self.position]
                 self.position = kept[-1].seq
-                if self.position == self._feed.head:
+                if self.position >= self._feed.head:
                     self._caught_up_at = self._feed.bytes_seen
             return kept
         self._caught_up_at = self._feed.bytes_seen
