@@ -8,7 +8,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test test-peers lint docs
+.PHONY: help setup demo test test-peers lint docs client
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
@@ -52,3 +52,7 @@ lint: setup ## format, rules, types, imports, sizes, docs
 
 docs: setup ## write the generated pages (configuration, metrics, command)
 	@$(BIN)/python -m gateway.cli.reference docs
+
+# The tests build it by themselves where Node.js is; what the examples load of it is committed and checked by a test.
+client: setup ## build the JavaScript client (clients/js), its generated types, and what the examples load of it
+	@.ci/client copies

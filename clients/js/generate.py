@@ -1,4 +1,4 @@
-"""Writes ``src/protocol.ts``: every op, answer, push and event as TypeScript, from the structs that decode and encode them.
+"""Writes ``src/protocol.ts``: every op, answer, push and event as TypeScript, from the gateway's own structs.
 
 Owns the translation alone; shapes, bounds and texts are those of ``adapters/websocket/wire.py`` and
 ``gateway/model/events.py``. ``--check`` writes nothing and fails when the file is another.

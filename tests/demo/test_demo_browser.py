@@ -70,7 +70,7 @@ async def test_an_unknown_row_is_an_answer_and_highlights_nothing(demo: DemoProc
         await online(page)
         await say(page, "highlight row 12")
         await page.wait_for_selector(".call[data-state=failed]")
-        await page.get_by_text("That did not work: There is no row 12").wait_for()
+        await page.get_by_text("That did not work: Error tool_failed: There is no row 12").wait_for()
         assert await highlighted(page) == []
         assert complaints == []
 

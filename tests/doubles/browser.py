@@ -25,13 +25,16 @@ PATIENCE_MS = 20_000
 
 
 @asynccontextmanager
-async def chromium(*, extra: tuple[str, ...] = ()) -> AsyncGenerator[Any]:
-    """The system's Chromium without a window: a Playwright ``Browser``."""
+async def chromium(*, extra: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> AsyncGenerator[Any]:
+    """The system's Chromium without a window: a Playwright ``Browser``. ``without`` names switches that Playwright would
+    set by itself."""
     path = shutil.which("chromium")
     assert path is not None, "Chromium is not installed"
     api = importlib.import_module("playwright.async_api")
     async with api.async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=[*FLAGS, *extra])
+        browser = await playwright.chromium.launch(
+            executable_path=path, args=[*FLAGS, *extra], ignore_default_args=list(without)
+        )
         try:
             yield browser
         finally:
