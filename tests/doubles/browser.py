@@ -26,8 +26,10 @@ PATIENCE_MS = 20_000
 
 @asynccontextmanager
 async def chromium(*, extra: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> AsyncGenerator[Any]:
-    """The system's Chromium without a window: a Playwright ``Browser``. ``without`` names switches that Playwright would
-    set by itself."""
+    """The system's Chromium without a window: a Playwright ``Browser``.
+
+    ``without`` names switches that Playwright would set by itself.
+    """
     path = shutil.which("chromium")
     assert path is not None, "Chromium is not installed"
     api = importlib.import_module("playwright.async_api")
