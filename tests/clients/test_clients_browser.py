@@ -50,17 +50,17 @@ class Site:
     async def log(self) -> list[Any]:
         return [json.loads(entry.event) for entry in await Log(self.node.store).after(self.session_id, 0, 500)]
 
-    async def logged(self, type_: str, **wanted: Any) -> Any:
+    async def logged(self, type_: str, *, within_s: float = WAIT_S, **wanted: Any) -> Any:
         """The first event like this, once it is there."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(within_s):
             while True:
                 for event in await self.log():
                     if event["type"] == type_ and all(event[name] == value for name, value in wanted.items()):
                         return event
                 await asyncio.sleep(0.01)
 
-    async def answer(self, call_id: str) -> str:
-        return (await self.logged("tool_result", call_id=call_id))["content"][0]["data"]["text"]
+    async def answer(self, call_id: str, within_s: float = WAIT_S) -> str:
+        return (await self.logged("tool_result", within_s=within_s, call_id=call_id))["content"][0]["data"]["text"]
 
     async def registered(self, count: int = 1) -> str:
         """The newest of so many registrations: its id."""

@@ -1,5 +1,6 @@
 """What a person sees first: in a real Chromium “highlight row 3” highlights row 3."""
 
+import json
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -144,3 +145,41 @@ async def test_a_page_whose_session_is_gone_says_what_to_do(demo: DemoProcess, b
         await page.reload()
         await page.get_by_text("The session has ended. Open the address that the terminal shows now.").wait_for()
         assert await page.get_by_role("button", name="Send").is_disabled()
+
+
+async def test_going_to_the_form_changes_the_tools_in_the_middle_of_a_run(demo: DemoProcess, browser: Any) -> None:
+    async with page_of(browser) as (page, complaints):
+        await page.goto(await demo.newest())
+        await online(page)
+        steps = [
+            {"calls": [{"name": "client__demo_page__fill_form", "arguments": {"field": "customer", "value": "Ada"}}]},
+            {"calls": [{"name": "client__demo_page__fill_form", "arguments": {"field": "item", "value": "Desk"}}]},
+            {
+                "calls": [
+                    {"name": "client__use", "arguments": {"tool": "client__demo_page__save_order", "arguments": {}}}
+                ]
+            },
+            {"text": "{{results}}"},
+        ]
+        await say(page, json.dumps({"steps": steps}))
+        await page.wait_for_selector("#working", state="hidden")
+        await page.get_by_text("The order of Desk for Ada is saved").first.wait_for()
+        calls = await page.eval_on_selector_all(
+            "#calls .served", "all => all.map((one) => [one.firstChild.textContent, one.dataset.state])"
+        )
+        assert calls == [["save_order", "answered"], ["fill_form", "answered"], ["fill_form", "answered"]]
+        offered = await page.eval_on_selector_all("#offered code", "all => all.map((one) => one.textContent)")
+        assert offered == ["highlight_row", "fill_form", "read_selection"]
+        assert complaints == []
+
+
+async def test_the_agent_reads_what_is_selected(demo: DemoProcess, browser: Any) -> None:
+    async with page_of(browser) as (page, complaints):
+        await page.goto(await demo.newest())
+        await online(page)
+        await page.evaluate(
+            "getSelection().selectAllChildren(document.querySelector('tr[data-row=\"4\"] td:nth-child(3)'))"
+        )
+        await page.evaluate("document.querySelector('.tries button:nth-child(3)').click()")
+        await page.get_by_text("The tool answered: Noor Haddad").wait_for()
+        assert complaints == []

@@ -7,6 +7,7 @@ import importlib
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 FLAGS = (
@@ -41,6 +42,32 @@ async def chromium(*, extra: tuple[str, ...] = (), without: tuple[str, ...] = ()
             yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def persistent(profile: Path, extension: Path) -> AsyncGenerator[Any]:
+    """A Chromium with a profile and one extension, without a window: a Playwright ``BrowserContext``."""
+    path = shutil.which("chromium")
+    assert path is not None, "Chromium is not installed"
+    api = importlib.import_module("playwright.async_api")
+    async with api.async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            profile,
+            executable_path=path,
+            headless=False,
+            args=[
+                *FLAGS,
+                "--headless=new",
+                f"--disable-extensions-except={extension}",
+                f"--load-extension={extension}",
+            ],
+            ignore_default_args=["--disable-extensions"],
+        )
+        try:
+            context.set_default_timeout(PATIENCE_MS)
+            yield context
+        finally:
+            await context.close()
 
 
 @asynccontextmanager

@@ -11,9 +11,7 @@ import { Leader, localNetworkDenied, watchPage } from "./page.js";
 import type { Answers, ClientToolDispatched, ClosedData, Push, SessionEvent } from "./protocol.js";
 
 const SETUP_MS = 15_000;
-const FIRST_WAIT_MS = 250;
-const LONGEST_WAIT_MS = 10_000;
-const STEADY_MS = 5_000;
+const [FIRST_WAIT_MS, LONGEST_WAIT_MS, STEADY_MS] = [250, 10_000, 5_000];
 
 /** See `connect`. */
 export class Client extends Emitter {
@@ -33,7 +31,7 @@ export class Client extends Emitter {
   #attached: Link | null = null;
   #registered: Link | null = null;
   #registration: Registration | null;
-  #early: ClientToolDispatched[] | null = [];
+  #early: ClientToolDispatched[] | null = null; // while it is asked whose calls are
   #seq: number | undefined;
   #head = 0; // what the log held when this socket came: calls in it are history
   #reading = false;
@@ -84,11 +82,10 @@ export class Client extends Emitter {
   ready(): Promise<void> {
     return new Promise((resolve, reject) => {
       const look = () => {
-        if (this.#state === "online" || this.#state === "yielded") resolve();
-        else if (this.#state === "closed") reject(this.#error);
-        else return false;
+        if (this.#state === "closed") reject(this.#error);
+        else if (this.#state === "online" || this.#state === "yielded") resolve();
+        else return;
         stop();
-        return true;
       };
       const stop = this.on("state", look);
       look();
@@ -283,7 +280,7 @@ export class Client extends Emitter {
   #drop(): void {
     const link = this.#link;
     this.#turn++;
-    this.#link = this.#attached = this.#registered = null;
+    this.#link = this.#attached = this.#registered = this.#early = null;
     this.#onlineAt = Infinity;
     clearTimeout(this.#timer);
     link?.end(1000);
@@ -316,10 +313,7 @@ export class Client extends Emitter {
     if (!this.#reading || event.seq <= (this.#seq ?? 0)) return;
     this.#seq = event.seq;
     // Of what was there before this socket, `resume` tells which calls are open.
-    if (event.type === "client_tool_dispatched" && event.seq > this.#head) {
-      if (this.#early) this.#early.push(event);
-      else this.#dispatched(event);
-    }
+    if (event.type === "client_tool_dispatched" && event.seq > this.#head) this.#dispatched(event);
     if (event.type === "client_tool_failed") this.#settled(event.call_id, event.reason, event.detail ?? event.reason);
     if (event.type === "tool_result") this.#settled(event.call_id, "settled", "The call was answered.");
     this.emit("event", event);
@@ -331,7 +325,8 @@ export class Client extends Emitter {
   }
 
   #dispatched(event: ClientToolDispatched): void {
-    if (event.client_id === this.#registration?.client_id && this.#registered) this.#calls.take(event);
+    if (this.#early) this.#early.push(event);
+    else if (event.client_id === this.#registration?.client_id && this.#registered) this.#calls.take(event);
   }
 
   #closed({ reason, client_id: clientId }: ClosedData): void {
@@ -362,9 +357,8 @@ export class Client extends Emitter {
     } catch (thrown) {
       if (link !== this.#link) return;
       const { code, message } = asError(thrown) as ToolrelayError;
-      if (["unauthorized", "not_found", "forbidden"].includes(code)) this.#end(new ToolrelayError(reason, message));
-      else link.end(1006);
-      return;
+      if (["unauthorized", "not_found", "forbidden"].includes(code)) return this.#end(new ToolrelayError(reason, message));
+      return link.end(1006);
     }
     if (link !== this.#link) return;
     this.#attached = link;
@@ -391,8 +385,8 @@ export class Client extends Emitter {
   }
 
   #ask<K extends "cancel" | "approve">(op: Asked<K>): Promise<Answers[K]> {
-    const link = this.#attached;
-    return link ? link.ask(op) : Promise.reject(new ToolrelayError("connection_lost", "The client is not connected."));
+    const lost = () => Promise.reject(new ToolrelayError("connection_lost", "The client is not connected."));
+    return this.#attached?.ask(op) ?? lost();
   }
 
   #enter(state: State): void {

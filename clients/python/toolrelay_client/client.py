@@ -22,9 +22,7 @@ from toolrelay_client.tools import Tool, tool
 State = Literal["connecting", "online", "waiting", "yielded", "closed"]
 
 SETUP_S: Final = 15.0
-FIRST_WAIT_S: Final = 0.25
-LONGEST_WAIT_S: Final = 10.0
-STEADY_S: Final = 5.0
+FIRST_WAIT_S, LONGEST_WAIT_S, STEADY_S = 0.25, 10.0, 5.0
 RETRIED: Final = ("connection_lost", "internal", "too_many_requests", "conflict")
 
 
@@ -70,7 +68,7 @@ class Client:
         self._calls = Calls(self)
         self._link: Link | None = None
         self.registered: Link | None = None
-        self._early: list[Event] | None = []
+        self._early: list[Event] | None = None  # while it is asked whose calls are
         self._head = 0  # what the log held when this socket came: calls in it are history
         self._reading = False
         self._moved = asyncio.Event()  # the state has changed
@@ -219,7 +217,7 @@ class Client:
                 setup.cancel()
             return code
         finally:
-            self._link = self.registered = None
+            self._link = self.registered = self._early = None
             await link.close()
 
     async def _begin(self, link: Link, token: str) -> None:
@@ -228,16 +226,18 @@ class Client:
                 await self._attach(link, token)
                 if self._offer.tools and not self._yielded:
                     await self._register(link)
-        except (ToolrelayError, TimeoutError) as error:
-            if isinstance(error, ToolrelayError):
-                if error.code == "connection_lost":
-                    return
-                if error.code not in RETRIED:
-                    self._end(error)
-                self._report(error)
+        except TimeoutError:
             await link.close()
-            return
-        self._enter("yielded" if self._yielded else "online")
+        except ToolrelayError as error:
+            if error.code == "connection_lost":
+                return
+            if error.code in RETRIED:
+                self._report(error)
+            else:
+                self._end(error)
+            await link.close()
+        else:
+            self._enter("yielded" if self._yielded else "online")
 
     async def _attach(self, link: Link, token: str) -> None:
         """The first answer is where the log ends now; then, where something is missing, all that came before."""
@@ -249,9 +249,9 @@ class Client:
             self._head = ok["seq"]
             if self.seq is not None and self.seq < self._head:
                 rest = link.ask("attach", lambda _: self._read(), token=token, after_seq=self.seq)
-                return
-            self.seq = self._head
-            self._read()
+            else:
+                self.seq = self._head
+                self._read()
 
         await link.ask("attach", attached, token=token)
         if rest is not None:
@@ -325,10 +325,7 @@ class Client:
         kind = event["type"]
         # Of what was there before this socket, `resume` tells which calls are open.
         if kind == "client_tool_dispatched" and event["seq"] > self._head:
-            if self._early is not None:
-                self._early.append(event)
-            else:
-                self._dispatched(event)
+            self._dispatched(event)
         elif kind in ("client_tool_failed", "tool_result"):
             if self._early:
                 self._early = [one for one in self._early if one["call_id"] != event["call_id"]]
@@ -336,7 +333,9 @@ class Client:
         self._events.put(event)
 
     def _dispatched(self, event: Event) -> None:
-        if self.registration is not None and event["client_id"] == self.registration.client_id:
+        if self._early is not None:
+            self._early.append(event)
+        elif self.registered and self.registration and event["client_id"] == self.registration.client_id:
             self._calls.take(event)
 
     def _set_aside(self, reason: str) -> None:

@@ -6,9 +6,7 @@ import { Emitter, fetchToken, randomId, socketUrl } from "./options.js";
 import { Outbox } from "./outbox.js";
 import { Leader, localNetworkDenied, watchPage } from "./page.js";
 const SETUP_MS = 15_000;
-const FIRST_WAIT_MS = 250;
-const LONGEST_WAIT_MS = 10_000;
-const STEADY_MS = 5_000;
+const [FIRST_WAIT_MS, LONGEST_WAIT_MS, STEADY_MS] = [250, 10_000, 5_000];
 export class Client extends Emitter {
     key;
     #options;
@@ -26,7 +24,7 @@ export class Client extends Emitter {
     #attached = null;
     #registered = null;
     #registration;
-    #early = [];
+    #early = null;
     #seq;
     #head = 0;
     #reading = false;
@@ -71,14 +69,13 @@ export class Client extends Emitter {
     ready() {
         return new Promise((resolve, reject) => {
             const look = () => {
-                if (this.#state === "online" || this.#state === "yielded")
-                    resolve();
-                else if (this.#state === "closed")
+                if (this.#state === "closed")
                     reject(this.#error);
+                else if (this.#state === "online" || this.#state === "yielded")
+                    resolve();
                 else
-                    return false;
+                    return;
                 stop();
-                return true;
             };
             const stop = this.on("state", look);
             look();
@@ -266,7 +263,7 @@ export class Client extends Emitter {
     #drop() {
         const link = this.#link;
         this.#turn++;
-        this.#link = this.#attached = this.#registered = null;
+        this.#link = this.#attached = this.#registered = this.#early = null;
         this.#onlineAt = Infinity;
         clearTimeout(this.#timer);
         link?.end(1000);
@@ -300,12 +297,8 @@ export class Client extends Emitter {
         if (!this.#reading || event.seq <= (this.#seq ?? 0))
             return;
         this.#seq = event.seq;
-        if (event.type === "client_tool_dispatched" && event.seq > this.#head) {
-            if (this.#early)
-                this.#early.push(event);
-            else
-                this.#dispatched(event);
-        }
+        if (event.type === "client_tool_dispatched" && event.seq > this.#head)
+            this.#dispatched(event);
         if (event.type === "client_tool_failed")
             this.#settled(event.call_id, event.reason, event.detail ?? event.reason);
         if (event.type === "tool_result")
@@ -318,7 +311,9 @@ export class Client extends Emitter {
         this.#calls.settle(callId, code, why);
     }
     #dispatched(event) {
-        if (event.client_id === this.#registration?.client_id && this.#registered)
+        if (this.#early)
+            this.#early.push(event);
+        else if (event.client_id === this.#registration?.client_id && this.#registered)
             this.#calls.take(event);
     }
     #closed({ reason, client_id: clientId }) {
@@ -352,10 +347,8 @@ export class Client extends Emitter {
                 return;
             const { code, message } = asError(thrown);
             if (["unauthorized", "not_found", "forbidden"].includes(code))
-                this.#end(new ToolrelayError(reason, message));
-            else
-                link.end(1006);
-            return;
+                return this.#end(new ToolrelayError(reason, message));
+            return link.end(1006);
         }
         if (link !== this.#link)
             return;
@@ -382,8 +375,8 @@ export class Client extends Emitter {
         this.#offer.flush(this.#registered, this.#registration.client_id, (error) => this.emit("error", error));
     }
     #ask(op) {
-        const link = this.#attached;
-        return link ? link.ask(op) : Promise.reject(new ToolrelayError("connection_lost", "The client is not connected."));
+        const lost = () => Promise.reject(new ToolrelayError("connection_lost", "The client is not connected."));
+        return this.#attached?.ask(op) ?? lost();
     }
     #enter(state) {
         if (state === this.#state)
