@@ -135,18 +135,6 @@ async def test_a_page_that_comes_back_resumes_its_registration(demo: DemoProcess
         assert "client_left" not in types
 
 
-async def test_a_page_whose_session_is_gone_says_what_to_do(demo: DemoProcess, browser: Any) -> None:
-    async with page_of(browser) as (page, _):
-        address = await demo.newest()
-        await page.goto(address.partition("#")[0])
-        await page.get_by_text("This page needs its one-time address").wait_for()
-        gone = {"session_id": "00000000-0000-4000-8000-000000000000", "token": "trs_none", "key": "gone"}
-        await page.evaluate("(gone) => sessionStorage.setItem('toolrelay.demo.session', JSON.stringify(gone))", gone)
-        await page.reload()
-        await page.get_by_text("The session has ended. Open the address that the terminal shows now.").wait_for()
-        assert await page.get_by_role("button", name="Send").is_disabled()
-
-
 async def test_going_to_the_form_changes_the_tools_in_the_middle_of_a_run(demo: DemoProcess, browser: Any) -> None:
     async with page_of(browser) as (page, complaints):
         await page.goto(await demo.newest())
@@ -183,3 +171,15 @@ async def test_the_agent_reads_what_is_selected(demo: DemoProcess, browser: Any)
         await page.evaluate("document.querySelector('.tries button:nth-child(3)').click()")
         await page.get_by_text("The tool answered: Noor Haddad").wait_for()
         assert complaints == []
+
+
+async def test_a_page_whose_session_is_gone_says_what_to_do(demo: DemoProcess, browser: Any) -> None:
+    async with page_of(browser) as (page, _):
+        address = await demo.newest()
+        await page.goto(address.partition("#")[0])
+        await page.get_by_text("This page needs its one-time address").wait_for()
+        gone = {"session_id": "00000000-0000-4000-8000-000000000000", "token": "trs_none", "key": "gone"}
+        await page.evaluate("(gone) => sessionStorage.setItem('toolrelay.demo.session', JSON.stringify(gone))", gone)
+        await page.reload()
+        await page.get_by_text("The session has ended. Open the address that the terminal shows now.").wait_for()
+        assert await page.get_by_role("button", name="Send").is_disabled()
