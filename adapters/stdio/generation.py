@@ -22,10 +22,10 @@ from adapters.stdio.child import (
     spawn,
 )
 from adapters.stdio.failures import RunFailure
-from adapters.stdio.frames import Attached
 from adapters.stdio.launch import LaunchError, LaunchSpec
 from adapters.stdio.protocol import ChildProtocol
 from adapters.stdio.requests import RequestError, ToolDescriptor
+from adapters.stdio.results import Attached
 from adapters.stdio.services import StdioServices
 from gateway.config.settings import Agent
 from gateway.model.catalog import Catalog, Descriptor, own_descriptors
@@ -36,8 +36,8 @@ log = get_logger("generation")
 
 INITIALIZE_S: Final = 20.0
 ATTACH_S: Final = 20.0
-_BUSY_S: Final = 5.0  # session_busy while the child before still exits
-_BUSY_PAUSE_S: Final = 0.02
+_BUSY_S: Final = 25.0  # an owner that was cut off keeps its child for `isolation_s`; its stop takes some seconds more
+_BUSY_PAUSE_S: Final = (0.02, 0.5)  # the first and the longest: each question costs a request id
 
 _LOST: Final = frozenset({"session_missing", "session_invalid", "cwd_mismatch", "history_limit"})
 _EXPLAINED: Final[Mapping[str, RunFailure]] = {
@@ -141,8 +141,14 @@ async def _initialize(
 
 
 async def _offer(child: Child, descriptors: tuple[Descriptor, ...]) -> None:
+    """``initialize``, with cards where the child has them: one that has not refuses before anything starts."""
     tools = [ToolDescriptor(d.name, d.description, d.input_schema, d.timeout_ms) for d in descriptors]
-    await child.request(child.protocol.initialize(tools), INITIALIZE_S)
+    try:
+        await child.request(child.protocol.initialize(tools, cards=True), INITIALIZE_S)
+    except ChildRefusedError as refusal:
+        if refusal.code != "unsupported_capability":
+            raise
+        await child.request(child.protocol.initialize(tools), INITIALIZE_S)
 
 
 async def _last_words(services: StdioServices, child: Child) -> DiagnosticText:
@@ -158,6 +164,7 @@ async def attach(generation: Generation, durable_session: str | None) -> Generat
     """
     child = generation.child
     deadline = asyncio.get_running_loop().time() + _BUSY_S
+    pause, longest = _BUSY_PAUSE_S
     while True:
         try:
             if durable_session is None:
@@ -167,7 +174,8 @@ async def attach(generation: Generation, durable_session: str | None) -> Generat
             attached = await child.request(request, ATTACH_S)
         except ChildRefusedError as refusal:
             if refusal.code == "session_busy" and asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(_BUSY_PAUSE_S)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
                 continue
             if refusal.code in _LOST:
                 raise LostSession(_EXPLAINED[refusal.code]) from None

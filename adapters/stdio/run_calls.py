@@ -43,6 +43,7 @@ REQUESTS_KEPT: Final = 32
 """Request ids that must be left for answers and a cancel; with fewer the run ends (bridge 9)."""
 _STALE_TRIES: Final = 5
 _REFUSED: Final = ours_for_model("Error result_refused: the agent did not take the tool's result as it was.")
+_RUN_ENDS: Final = ours_for_model("Error run_gone: the run is being ended; the tool's work may have been done.")
 _COLLISION: Final = ours_for_model(
     "Error invalid_arguments: two names in the arguments became one when secrets were hidden."
 )
@@ -137,9 +138,7 @@ class RunCalls:
         if mismatch is not None:
             self._answer_here(opened, f"Error invalid_arguments: {mismatch}", is_error=True)
             return
-        self._dispatch(
-            opened, item, _encode(arguments) if name != call.name or b"intent" in encoded else encoded
-        )
+        self._dispatch(opened, item, _encode(arguments) if name != call.name or b"intent" in encoded else encoded)
 
     def _dispatch(self, opened: _Open, item: Item, arguments: bytes) -> None:
         services, call = self._context.services, opened.call
@@ -236,7 +235,7 @@ class RunCalls:
         if call_id in self._open and reason != Reason.RUN_GONE:
             text = FAILURES[Reason(reason), Outcome(outcome)]
             self._deliver(call_id, Answer(ModelText(text), True, None))
-            metrics.CALLS.labels(reason).inc()
+            metrics.CALLS.labels(outcome, reason).inc()
 
     def due_changed(self, call_id: str, due_ms: int) -> None:
         """The call waits for an earlier instant."""
@@ -334,6 +333,13 @@ class RunCalls:
         if opened is not None:
             self._context.services.timers.disarm(call_id)
         return opened
+
+    def give_up(self) -> None:
+        """The run is about to be ended: the child hears so for every open call, and their clients by the bus."""
+        for call_id, opened in list(self._open.items()):
+            if opened.item is not None:
+                self._context.services.calls.end(self._context.outbox, call_id, Event.END)
+            self._deliver(call_id, Answer(_RUN_ENDS, True, None), tell=False)
 
     def open_ids(self) -> tuple[str, ...]:
         """Calls that were dispatched and have no answer yet."""

@@ -43,8 +43,8 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """An unlogged piece of a message, as JSON ``{message_id, part, text}``. It stays between the events between which it
-    came: a message's pieces before the message."""
+    """An unlogged piece of a message, as JSON ``{message_id, part, text}``. It stays between the events between which
+    it came: a message's pieces before the message."""
 
     body: bytes
 

@@ -4,6 +4,10 @@ if not open_session() then return redis.error_reply('TR not_found') end
 local call = load_call(ARGV[2])
 if not call or call.client ~= ARGV[1] then return redis.error_reply('TR not_found') end
 settle_if_late(call)
+if call.reason == 'client_gone' then  -- a registration that is gone has no calls any more (bridge 7)
+  commit()
+  return redis.error_reply('TR not_found')
+end
 local to, verdict = step(call.state, 'answer')
 if verdict ~= 'applied' then
   commit()
