@@ -180,8 +180,7 @@ class RunCalls:
     def _dispatched(self, call_id: str, reply: Reply) -> None:
         opened = self._open.get(call_id)
         if isinstance(reply, Dispatched):
-            if opened is None:  # it ended before the bus had it: end it there, too
-                self._context.services.calls.end(self._context.outbox, call_id, Event.END)
+            if opened is None:  # answered already (the push may be quicker than this reply), or its end is on its way
                 return
             opened.dispatched, opened.before = True, []
             self._wait_until(call_id, reply.due_ms)
