@@ -297,7 +297,7 @@ async def eventually(condition: Callable[[], object], within: float = WAIT_S) ->
 @asynccontextmanager
 async def answering(talk: Talk, answer: Callable[[Event], str]) -> AsyncIterator[None]:
     """A client that answers every call of the session, each once, while the block runs."""
-    reader = await talk.world.gateway.feeds.open(talk.id, 0)
+    reader = await talk.world.gateway.feeds.open(talk.id, None)
 
     async def serve() -> None:
         while True:

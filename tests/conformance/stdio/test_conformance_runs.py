@@ -243,7 +243,7 @@ async def test_code_mode_calls_carry_their_identity_and_intent(subject: Subject)
 async def test_inspection_tasks_see_no_client_tool(subject: Subject):
     life = await subject.begin()
     leaf = json.dumps({"steps": [CALL, SAY]})
-    task = {"intent": "look", "context": leaf, "mode": "inspect", "inspection": True}
+    task = {"intent": "look", "context": leaf, "mode": "inspect"}
     await life.turn({"calls": [{"name": "subagents", "arguments": {"intent": "look", "tasks": [task]}}]}, SAY)
     finishing = asyncio.ensure_future(life.finished())
     calling = asyncio.ensure_future(life.call())
@@ -251,3 +251,4 @@ async def test_inspection_tasks_see_no_client_tool(subject: Subject):
     calling.cancel()
     assert life.heard.of(ToolCall) == []
     assert finishing.result().outcome == "completed"
+    assert f"cannot invoke '{X.name}'" in life.said()
