@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import ASGIApp
 
@@ -55,6 +56,7 @@ from gateway.services.tasks import Tasks
 from gateway.web.health import health_routes
 from gateway.web.hosts import HostCheck, served_hosts
 from gateway.web.rates import Rates
+from gateway.web.replies import on_http_exception
 
 log = get_logger("app")
 
@@ -153,9 +155,9 @@ class Gateway:
             agents=agents,
         )
         self.owners = Owners(self.incarnation, self.sessions, self.tasks, self._make_runner)
-        self._inbox = Inbox(self.store, self.incarnation, self.owners, self.authenticator.forget)
+        self._session_agents = SessionAgents(self.sessions)
+        self._inbox = Inbox(self.store, self.incarnation, self.owners, self._credentials_changed)
         self._membership = Membership(self.nodes, self._info, self._patrol.contact)
-        session_agents = SessionAgents(self.sessions)
         self._sockets = Sockets(
             SocketServices(
                 settings=settings,
@@ -176,7 +178,7 @@ class Gateway:
             settings=settings,
             agents=agents,
             authenticator=self.authenticator,
-            session_agents=session_agents,
+            session_agents=self._session_agents,
             conversations=self.conversations,
             sessions=self.sessions,
             offers=self.offers,
@@ -186,7 +188,7 @@ class Gateway:
             feeds=self.feeds,
             streams=self._streams,
             tasks=self.tasks,
-            rates=Rates(settings.limits.requests_per_second, settings.limits.request_burst, "rate"),
+            rates=Rates(settings.limits.requests_per_second, settings.limits.request_burst, "requests"),
             failures=Rates(
                 settings.limits.auth_failures_per_minute / 60, settings.limits.auth_failures_per_minute, "auth"
             ),
@@ -199,7 +201,8 @@ class Gateway:
             [*http_routes(http), WebSocketRoute("/v1/ws", self._sockets)] if "edge" in settings.server.roles else []
         )
         health = health_routes(self.problems, with_metrics=not settings.server.metrics_port)
-        self._app = Starlette(routes=[*health, *edge])
+        self._app = Starlette(routes=[*health, *edge], exception_handlers={HTTPException: on_http_exception})
+        self._app.router.redirect_slashes = False
         self.asgi: ASGIApp = HostCheck(self._app, served=served_hosts(settings.server))
 
     # --- what the parts ask
@@ -214,6 +217,11 @@ class Gateway:
         if (fault := self.topology.fault) is not None:
             found.append(f"the bus is not reachable ({fault.kind.value})")
         return found + [f"{name} does not run" for name in self.tasks.degraded]
+
+    def _credentials_changed(self, session_id: str) -> None:
+        """A token was revoked, or the session deleted."""
+        self.authenticator.forget(session_id)
+        self._session_agents.forget(session_id)
 
     def add_routes(self, routes: Sequence[BaseRoute]) -> None:
         """Further pages, before the node is served."""

@@ -28,6 +28,7 @@ from gateway.model.redaction import KnownSecret, Redactor
 from gateway.observe import log as logs
 from gateway.observe.log import get_logger
 from gateway.web.demo import Demo
+from gateway.web.protocol import HttpProtocol
 
 log = get_logger("server")
 
@@ -57,6 +58,8 @@ def run(settings: Settings, *, dev: bool = False, demo: bool = False, demo_agent
     try:
         with open_state(settings) as state:
             _check_agents(settings)
+            if "agents" in settings.server.roles:
+                redactor.deltas().feed(" ")  # its rules are compiled at their first use: half a second, so not in a run
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 return runner.run(
                     _serve(settings, state, redactor, page_of=demo_agent if dev or demo else "", demo=demo)
@@ -151,7 +154,7 @@ def _listen(settings: Settings) -> socket.socket:
 def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         gateway.asgi,
-        http="httptools",
+        http=HttpProtocol,
         ws=SOCKET_PROTOCOL,
         ws_max_size=limits.SOCKET_FRAME_BYTES,
         ws_per_message_deflate=False,  # a deflate context costs 40 KiB a socket, and a bomb costs more

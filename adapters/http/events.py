@@ -29,7 +29,7 @@ async def page(ask: Ask) -> Reply:
     shown = entries[:limit]
     cursor = shown[-1].seq if len(entries) > limit else None
     headers = await _trimmed(ask, shown, (after or 0) + 1, min(before or head + 1, head + 1), ascending, cursor)
-    events = b",".join(entry.event for entry in await http.feeds.executing(ask.session_id, shown))
+    events = b",".join(entry.event for entry in await http.feeds.executing.joined(ask.session_id, shown))
     body = b'{"items":[%s],"next_cursor":%s}' % (events, b"null" if cursor is None else b"%d" % cursor)
     return Reply(200, body, headers)
 

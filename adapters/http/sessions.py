@@ -107,7 +107,7 @@ async def open_session(http: HttpServices, agent_name: str, label: str) -> tuple
 async def _check_room(http: HttpServices, session_id: str) -> None:
     """Raises Refusal(TOO_MANY_REQUESTS) when there are as many sessions as may be; a replay makes none."""
     most = http.settings.limits.max_sessions
-    if await http.sessions.count(list(http.agents)) < most:
+    if await http.sessions.index.has_room(list(http.agents), most):
         return
     if await http.session_agents.find(session_id) is None:
         raise Refusal(Code.TOO_MANY_REQUESTS, f"there are as many sessions as there may be ({most})", retry_after_s=60)
@@ -123,7 +123,7 @@ async def page(ask: Ask) -> Reply:
     http, holder = ask.http, _key_holder(ask)
     limit, after, ascending = ask.limit(_PAGE), ask.uuid_query("after"), ask.order()
     agents = [agent_id for agent_id in http.agents if may_reach_agent(holder, agent_id)]
-    sessions, cursor = await http.sessions.page(agents, after=after, ascending=ascending, count=limit)
+    sessions, cursor = await http.sessions.index.page(agents, after=after, ascending=ascending, count=limit)
     return json_reply(200, wire.SessionPage([session_body(s, with_creator=True) for s in sessions], cursor))
 
 

@@ -80,6 +80,8 @@ async def stream(ask: Ask) -> "EventStream":
         raise
     http.streams.add(reader)
     try:
+        # A revocation before the subscription was up told nobody here, but its token is looked up again.
+        await http.authenticator.authenticate(ask.credential())
         trimmed = await _check_start(ask, reader, after)
     except BaseException:
         http.streams.remove(reader)

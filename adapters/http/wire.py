@@ -13,7 +13,8 @@ from gateway.bus.store import rfc3339
 from gateway.config.settings import AGENT_NAMESPACE, WORKSPACE_ID
 from gateway.model import limits
 
-Name = Annotated[str, Meta(min_length=1, max_length=limits.CLIENT_NAME_CHARS, pattern="^[a-z0-9-]+$")]
+# Behind a `$` alone Python would let one line feed pass.
+Name = Annotated[str, Meta(min_length=1, max_length=limits.CLIENT_NAME_CHARS, pattern=r"^[a-z0-9-]+(?!\n)$")]
 Key = Annotated[str, Meta(min_length=limits.CLIENT_KEY_MIN_CHARS, max_length=limits.CLIENT_KEY_MAX_CHARS)]
 Instant = Annotated[str, Meta(description="RFC 3339, UTC.", extra_json_schema={"format": "date-time"})]
 Id = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
@@ -56,19 +57,36 @@ class Ttl(Struct, tag_field="type", tag="ttl"):
     data: TtlData
 
 
+class ToolForm(Struct, omit_defaults=True):
+    """A tool as a client declares it; for the description alone, as the model checks what comes."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=limits.TOOL_NAME_CHARS, pattern="^[A-Za-z0-9_-]+$")]
+    description: Annotated[str, Meta(max_length=limits.TOOL_DESCRIPTION_CHARS)]
+    parameters: dict[str, Any]
+    timeout_ms: Annotated[int, Meta(ge=1)] | None = None
+    idempotent: bool = False
+
+
+_LIST: Final[dict[str, Any]] = {
+    "type": "array",
+    "maxItems": limits.TOOLS_PER_CLIENT,
+    "items": {"$ref": "#/components/schemas/ToolForm"},
+}
+
+
 class Register(Struct):
     """``POST …/clients``. ``tools`` is checked by the model, which names a bad one by its place."""
 
     name: Name
     lifetime: Never | Ttl
-    tools: Any = None
+    tools: Annotated[Any, Meta(extra_json_schema={**_LIST, "type": ["array", "null"]})] = None
     key: Key | None = None
 
 
 class Tools(Struct):
     """``PUT …/tools``."""
 
-    tools: Any
+    tools: Annotated[Any, Meta(extra_json_schema=_LIST)]
 
 
 class Result(Struct):
@@ -82,7 +100,7 @@ class Result(Struct):
 class Allow(Struct, tag_field="decision", tag="allow"):
     """An approval that is granted; it takes no message."""
 
-    message: object | UnsetType = UNSET
+    message: Any | UnsetType = UNSET
 
 
 class Deny(Struct, tag_field="decision", tag="deny"):

@@ -55,6 +55,10 @@ class SessionContext(Protocol):
         """Notes what became of an answer at the child, for the next write."""
         ...
 
+    def persisted(self, child_session: str) -> None:
+        """The child has kept the input: its session may be opened by another child."""
+        ...
+
     def used(self, model_name: str) -> None:
         """A tool was called."""
         ...

@@ -29,13 +29,18 @@ class Offering:
         redactor = services.redactor
         self._redaction = DescriptorRedaction(redactor.model_text, redactor.schema_json)
         self.catalog: Catalog = build_catalog((), redaction=self._redaction, dynamic_tools=agent.dynamic_tools)
-        self.stale = True
+        self._stale = True
         self._revisions: dict[str, int] = {}
         self._excluded: dict[str, str] = {}
         self._proven: set[str] = set()
         self._used: list[str] = []
         self._reading: asyncio.Task[None] | None = None
         self._closed = False
+
+    @property
+    def stale(self) -> bool:
+        """Whether the list has changed since ``catalog`` was built; so it may have while it is being read."""
+        return self._stale or self._reading is not None
 
     def revision(self, client_id: str) -> int:
         """The revision of a registration's list that ``catalog`` was built from; 0 when it is not in it."""
@@ -50,13 +55,13 @@ class Offering:
 
     def refresh(self) -> None:
         """Read the registrations again."""
-        self.stale = True
+        self._stale = True
         if self._reading is None and not self._closed:
             self._reading = self._services.tasks.spawn("session.read_tools", self._read())
 
     async def fresh(self) -> Catalog:
         """The catalog of the registrations as they are now."""
-        if self.stale:
+        if self._stale:
             self.refresh()
         while self._reading is not None:
             await asyncio.shield(self._reading)
@@ -64,12 +69,12 @@ class Offering:
 
     async def _read(self) -> None:
         try:
-            while self.stale and not self._closed:
-                self.stale = False
+            while self._stale and not self._closed:
+                self._stale = False
                 try:
                     found = await self._services.offers.all(self._session_id)
                 except BusUnavailable:
-                    self.stale = True
+                    self._stale = True
                     await asyncio.sleep(_RETRY_S)
                     continue
                 held: dict[ToolKey, str] = self.catalog.names

@@ -203,6 +203,8 @@ class Run:
             case InputPersisted():
                 fields = [("child_session", event.session_id)] if event.durable else []
                 self._context.write(self._input(), fields=fields)
+                if event.durable:
+                    self._context.persisted(event.session_id)
             case ApprovalRequested():
                 self._approval(event)
             case Diagnostic():
@@ -252,7 +254,7 @@ class Run:
             self._deltas.close(message.message_id)
             text = self._context.services.redactor.log_text(clean_text(message.text))
             if text.strip():
-                payloads.append(events.message_assistant(text))
+                payloads.append(events.message_assistant(text, message.message_id))
         return payloads
 
     def _input(self) -> list[EventPayload]:

@@ -139,14 +139,17 @@ class RunCalls:
             self._answer_here(opened, f"Error invalid_arguments: {mismatch}", is_error=True)
             return
         self._dispatch(
-            opened, item, _encode(arguments) if name != call.name or "intent" in encoded.decode() else encoded
+            opened, item, _encode(arguments) if name != call.name or b"intent" in encoded else encoded
         )
 
     def _dispatch(self, opened: _Open, item: Item, arguments: bytes) -> None:
         services, call = self._context.services, opened.call
         try:
             shown = services.redactor.log_json(arguments)
-            executing = services.redactor.dispatch_json(arguments, by_name=self._context.agent.redact_arguments_by_name)
+            executing = None
+            if shown is not arguments:  # something was hidden: the client may be given more than the log
+                by_name = self._context.agent.redact_arguments_by_name
+                executing = services.redactor.dispatch_json(arguments, by_name=by_name)
         except RedactionCollision:
             self._answer_here(opened, _COLLISION, is_error=True)
             return
@@ -295,7 +298,7 @@ class RunCalls:
         if self._drop(call_id) is None:
             return
         line: str | None = None
-        if tell:
+        if tell and self._told is not self._context.catalog:
             line = change_line(self._told, self._context.catalog, self._generation.native)
             self._told = self._context.catalog
         shown = self._context.services.redactor.model_text(line) if line is not None else None

@@ -95,7 +95,7 @@ class AgentSession(Runner):
 
     @property
     def stale(self) -> bool:
-        """Whether the list has changed since ``catalog`` was built."""
+        """Whether the list has changed since ``catalog`` was built; so it may have while it is being read."""
         return self._offering.stale
 
     def revision(self, client_id: str) -> int:
@@ -118,6 +118,10 @@ class AgentSession(Runner):
         self.services.sessions.append(
             self.outbox, payloads, ends_run=ends_run, delivered=self.take_marks(), fields=fields
         )
+
+    def persisted(self, child_session: str) -> None:
+        """The child's session outlives the child from now on: the next generation opens it."""
+        self._durable = child_session
 
     def used(self, model_name: str) -> None:
         """A tool was called."""

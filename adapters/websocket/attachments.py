@@ -35,6 +35,20 @@ _RELEASE_WAIT_S: Final = 1.0
 class Attachments:
     """Of one socket, ``number`` on this node."""
 
+    __slots__ = (
+        "_generations",
+        "_holder",
+        "_looking",
+        "_lost",
+        "_number",
+        "_outbound",
+        "_places",
+        "_services",
+        "by_session",
+        "closed",
+        "held",
+    )
+
     def __init__(self, services: SocketServices, outbound: Outbound, number: int) -> None:
         self.by_session: Final[dict[str, Attachment]] = {}
         self.held: Final[dict[str, Held]] = {}
@@ -46,6 +60,7 @@ class Attachments:
         self._holder = self._next_holder()
         self._places: dict[str, int] = {}  # of attachments that lost their token
         self._lost: dict[str, list[Held]] = {}  # what those held
+        self._looking: set[Attachment] = set()
 
     def _next_holder(self) -> str:
         # A new name each time that something is given up: a release that comes late must not undo what came after it.
@@ -105,7 +120,9 @@ class Attachments:
         """The token's end is kept by this node's timers."""
         key = self._timer(attachment.session_id)
         if isinstance(attachment.principal, TokenHolder):
-            self._services.timers.arm(key, attachment.principal.expires_ms, partial(self._expired, attachment))
+            left_ms = attachment.principal.expires_ms - self._services.now_ms()
+            at = asyncio.get_running_loop().time() + left_ms / 1000
+            self._services.timers.arm(key, at, partial(self._expired, attachment))
         else:
             self._services.timers.disarm(key)
 
@@ -128,8 +145,11 @@ class Attachments:
                 holder, _, client_id = signal.detail.partition(" ")
                 held = self.held.get(client_id)
                 if held is not None and held.holder == holder:
-                    del self.held[client_id]
-                    self._outbound.answer(protocol.closed(attachment.session_id, "taken_over", client_id))
+                    self._lose(attachment.session_id, held)
+            case "gap":
+                if attachment not in self._looking:
+                    self._looking.add(attachment)
+                    self._services.tasks.spawn("websocket.look", self._look_again(attachment))
             case _:
                 log.warning("a signal of an unknown kind", session_id=attachment.session_id)
 
@@ -160,18 +180,30 @@ class Attachments:
         if self.by_session.get(session_id) is attachment:
             del self.by_session[session_id]
 
-    async def recheck(self) -> None:
-        """A revocation may have been missed: each token is looked up again."""
-        for attachment in list(self.by_session.values()):
-            if attachment.closed or not isinstance(attachment.principal, TokenHolder):
-                continue
-            try:
+    async def _look_again(self, attachment: Attachment) -> None:
+        """Signals may have been missed: is the token still good, and does this socket hold what it held?"""
+        session_id = attachment.session_id
+        try:
+            if isinstance(attachment.principal, TokenHolder):
                 await self._services.authenticator.authenticate(attachment.credential)
-            except Refusal:
-                if not attachment.closed:
-                    self.end(attachment, "token_revoked")
-            except BusUnavailable as error:
-                log.warning("a token could not be looked up again", session_id=attachment.session_id, error=error)
+            for held in [held for held in self.held.values() if held.session_id == session_id]:
+                if not await self._services.offers.hold(session_id, held.client_id, held.holder):
+                    self._lose(session_id, held)
+                elif self.held.get(held.client_id) is not held:  # given up while it was asked about
+                    self.release_soon([held])
+        except Refusal:
+            if not attachment.closed:
+                self.end(attachment, "token_revoked")
+        except BusUnavailable as error:  # the next gap asks again, and one comes once the bus is back
+            log.warning("an attachment could not be looked at again", session_id=session_id, error=error)
+        finally:
+            self._looking.discard(attachment)
+
+    def _lose(self, session_id: str, held: Held) -> None:
+        """Another socket has a registration by now, or it has ended."""
+        if self.held.get(held.client_id) is held:
+            del self.held[held.client_id]
+            self._outbound.answer(protocol.closed(session_id, "taken_over", held.client_id))
 
     # --- registrations
 

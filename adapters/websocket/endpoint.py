@@ -27,7 +27,8 @@ from gateway.observe import metrics
 __all__ = ["SocketServices", "Sockets", "endpoint"]
 
 EXTENSION: Final = "toolrelay.socket"
-"""An ASGI extension of our own server: ``set_max_size(bytes)``, so that a frame is refused before it is read."""
+"""An ASGI extension of our own server: ``set_max_size(bytes)``, so that a frame is refused before it is read, and
+``send_text(bytes)``, so that a frame is neither decoded nor encoded again on its way out."""
 
 _BEARER: Final = "bearer."
 
@@ -37,13 +38,13 @@ class Sockets:
 
     def __init__(self, services: SocketServices) -> None:
         self._services = services
-        self._open: set[Socket] = set()
+        self.open: Final[set[Socket]] = set()
         self._numbers = count(1)
         self._draining = False
         self._empty = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one socket."""
@@ -63,7 +64,8 @@ class Sockets:
                 set_max_size(limits.SOCKET_FRAME_BYTES)
 
         socket = Socket(self._services, receive, send, peer, next(self._numbers), opened=opened)
-        self._open.add(socket)
+        socket.send_text = extension.get("send_text")
+        self.open.add(socket)
         self._empty.clear()
         metrics.SOCKETS.inc()
         try:
@@ -72,16 +74,16 @@ class Sockets:
         except OSError:
             return  # the peer went while it was accepted
         finally:
-            self._open.discard(socket)
+            self.open.discard(socket)
             metrics.SOCKETS.dec()
-            if not self._open:
+            if not self.open:
                 self._empty.set()
 
     def _admit(self, scope: Scope) -> tuple[Peer, str | None]:
         """Raises Refusal."""
         if self._draining:
             raise Refusal(Code.DRAINING)
-        if len(self._open) >= self._services.settings.limits.max_sockets:
+        if len(self.open) >= self._services.settings.limits.max_sockets:
             metrics.REFUSED.labels("sockets").inc()
             raise Refusal(Code.TOO_MANY_REQUESTS, "this node has as many sockets as it may")
         offered: list[str] = scope.get("subprotocols", [])
@@ -99,23 +101,18 @@ class Sockets:
     async def drain(self, timeout_s: float = 5.0) -> None:
         """Closes every socket with 1012 and waits until all are gone, at most ``timeout_s``. New ones get a 503."""
         self._draining = True
-        for socket in list(self._open):
+        for socket in list(self.open):
             socket.close(Close.GOING_AWAY)
-        if self._open:
+        if self.open:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._empty.wait()
             except TimeoutError:
                 return
 
-    async def recheck(self) -> None:
-        """After a gap of the subscriptions a revocation may have been missed: every token is looked up again."""
-        for socket in list(self._open):
-            await socket.attachments.recheck()
-
 
 def endpoint(services: SocketServices) -> Sockets:
-    """The app for ``WebSocketRoute("/v1/ws", …)``; ``drain`` and ``recheck`` are the composition root's to call."""
+    """The app for ``WebSocketRoute("/v1/ws", …)``; ``drain`` is the composition root's to call."""
     return Sockets(services)
 
 

@@ -120,7 +120,35 @@ class Operations:
             case wire.Approve():
                 return await self._approve(session_id, op, principal)
             case _:
-                raise TypeError("this op is begun")
+                return await self._patiently(what)
+
+    async def _patiently(self, command: Command) -> bytes:
+        """An op that ``begin`` could not bring to Redis: it waits until the bus is back, as over HTTP."""
+        op, session_id, services = command.op, command.session_id, self._services
+        match op:
+            case wire.Ack():
+                return await services.answers.ack(session_id, op.client_id, op.call_id)
+            case wire.Result():
+                await services.answers.answer(
+                    session_id,
+                    op.client_id,
+                    op.call_id,
+                    text=op.text,
+                    is_error=bool(op.is_error),
+                    structured=command.structured,
+                )
+            case wire.ReplaceTools():
+                return await services.offers.replace(session_id, op.client_id, parse_tools(op.tools))
+            case wire.Leave():
+                try:
+                    await services.offers.leave(session_id, op.client_id)
+                except Refusal as why:
+                    if why.code is not Code.NOT_FOUND:  # it has left: the first try may have come through
+                        raise
+                self._attachments.let_go(op.client_id)
+            case _:
+                raise TypeError("this op is not of a client")
+        return protocol.EMPTY
 
     def _attached(self, session_id: str) -> Principal:
         attachment = self._attachments.by_session.get(session_id)

@@ -150,6 +150,8 @@ class Machine:
         session_id = op.session_id if op.session_id is not None else self._implied(op.client_id)
         session_id = session_id.lower()
         if not _UUID.fullmatch(session_id):
+            if not self.open:
+                raise Closing(Close.REFUSED)
             raise Refusal(Code.NOT_FOUND)
         return session_id
 
@@ -200,10 +202,11 @@ def _strict(raw: bytes) -> dict[str, Any]:
 
 
 def _typed(value: dict[str, Any]) -> wire.Op:
-    if value["op"] not in wire.OP_NAMES:
+    kind = wire.BY_NAME.get(value["op"])
+    if kind is None:
         raise Refusal(Code.INVALID_REQUEST, "op: there is no such op")
     try:
-        return msgspec.convert(value, cast("type[wire.Op]", wire.Op))
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise Refusal(Code.INVALID_REQUEST, _problem(str(error))) from None
 

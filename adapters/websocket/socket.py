@@ -41,6 +41,27 @@ CLOSE_S: Final = 5.0
 class Socket:
     """``receive`` and ``send`` are ASGI's, of a socket that was accepted. ``opened`` is called at the first success."""
 
+    __slots__ = (
+        "_close",
+        "_gone",
+        "_keepalive",
+        "_lanes",
+        "_machine",
+        "_op_bytes",
+        "_opened",
+        "_operations",
+        "_ops",
+        "_patience",
+        "_receive",
+        "_send",
+        "_services",
+        "_talks",
+        "_waiting",
+        "attachments",
+        "outbound",
+        "send_text",
+    )
+
     def __init__(
         self,
         services: SocketServices,
@@ -54,10 +75,11 @@ class Socket:
         self._services = services
         self._receive = receive
         self._send = send
+        self.send_text: Callable[[bytes], Awaitable[None]] | None = None  # a server's own way, where it has one
         self._opened = opened
-        self._outbound = Outbound(self._send_frame, self._on_signal, services.tasks)
-        self._outbound.on_room = self._room
-        self.attachments: Final = Attachments(services, self._outbound, number)
+        self.outbound: Final = Outbound(self._send_frame, self._on_signal, services.tasks)
+        self.outbound.on_room = self._room
+        self.attachments: Final = Attachments(services, self.outbound, number)
         self._operations = Operations(services, self.attachments, peer)
         rate = Rate(services.frames_per_second, services.frame_burst)
         self._machine = Machine(self.attachments.by_session, self.attachments.held, rate)
@@ -84,10 +106,11 @@ class Socket:
         except Closing as closing:
             self._close = self._close or closing.close
         finally:
+            self._patience = None
             if self._keepalive is not None:
                 self._keepalive.cancel()
             self.attachments.close()
-            self._outbound.finish()
+            self.outbound.finish()
             if self._gone:
                 writer.cancel()
             await asyncio.wait({writer}, timeout=CLOSE_S)
@@ -110,17 +133,21 @@ class Socket:
 
     async def _write(self) -> None:
         try:
-            await self._outbound.run()
+            await self.outbound.run()
         except OSError:  # the peer is gone; the reading side hears of it too
-            self._outbound.finished = True
+            self.outbound.finished = True
+            self._room()
 
     async def _send_frame(self, frame: bytes) -> None:
-        await self._send({"type": "websocket.send", "text": frame.decode()})
+        if self.send_text is not None:
+            await self.send_text(frame)
+        else:
+            await self._send({"type": "websocket.send", "text": frame.decode()})
 
     def _keep_alive(self) -> None:
         self._keepalive = asyncio.get_running_loop().call_later(limits.KEEPALIVE_S, self._keep_alive)
-        if self._outbound.bytes_waiting == 0:  # a peer that does not read needs no more of them
-            self._outbound.answer(protocol.keepalive(rfc3339(self._services.now_ms())))
+        if self.outbound.bytes_waiting == 0:  # a peer that does not read needs no more of them
+            self.outbound.answer(protocol.keepalive(rfc3339(self._services.now_ms())))
 
     def _on_signal(self, attachment: Any, signal: Any) -> None:
         self.attachments.on_signal(attachment, signal)
@@ -139,7 +166,7 @@ class Socket:
                 raise Closing(Close.MALFORMED)
             what = self._machine.receive(text.encode(), loop.time())
             if isinstance(what, bytes):
-                self._outbound.answer(what)
+                self.outbound.answer(what)
             elif not self._machine.open:
                 await self._before_attach(what)
             else:
@@ -151,7 +178,9 @@ class Socket:
                 await self._waiting
 
     def _full(self) -> bool:
-        return self._ops >= OPS or self._op_bytes > OP_BYTES or self._outbound.bytes_waiting > ANSWER_BYTES
+        if self.outbound.finished:
+            return False
+        return self._ops >= OPS or self._op_bytes > OP_BYTES or self.outbound.bytes_waiting > ANSWER_BYTES
 
     def _room(self) -> None:
         if self._waiting is not None and not self._waiting.done() and not self._full():
@@ -169,11 +198,11 @@ class Socket:
                 raise Closing(Close.ORIGIN) from None
             if why.code is Code.NOT_FOUND:
                 raise Closing(Close.REFUSED) from None
-            self._outbound.answer(protocol.error(what.op.id, why))
+            self.outbound.answer(protocol.error(what.op.id, why))
             return
         except BusUnavailable as error:
             log.warning("the bus is away", error=error)
-            self._outbound.answer(protocol.error(what.op.id, Refusal(Code.BUS_UNAVAILABLE)))
+            self.outbound.answer(protocol.error(what.op.id, Refusal(Code.BUS_UNAVAILABLE)))
             if self._patience is not None:  # not the client's fault: it may try once more
                 self._patience.reschedule(asyncio.get_running_loop().time() + limits.SOCKET_ATTACH_S)
             return
@@ -182,8 +211,8 @@ class Socket:
             self._patience.reschedule(None)
         self._opened()
         self._keepalive = asyncio.get_running_loop().call_later(limits.KEEPALIVE_S, self._keep_alive)
-        self._outbound.answer(protocol.ok(what.op.id, body))
-        self._outbound.start(self.attachments.by_session[session_id])
+        self.outbound.answer(protocol.ok(what.op.id, body))
+        self.outbound.start(self.attachments.by_session[session_id])
 
     # --- the order of ops
 
@@ -200,8 +229,16 @@ class Socket:
         elif isinstance(op, wire.Ping):
             self._finish(what, protocol.ok(op.id, wire.Time(rfc3339(self._services.now_ms()))))
         else:
-            self._lanes[what.session_id] = deque()
-            self._services.tasks.spawn("websocket.op", self._hold_up(what))
+            self._hold_others_up(what)
+
+    def _hold_others_up(self, what: Work) -> None:
+        """In its turn, and whatever comes for its session waits for it."""
+        lane = self._lanes.get(what.session_id)
+        if lane is not None:
+            lane.append(what)
+            return
+        self._lanes[what.session_id] = deque()
+        self._services.tasks.spawn("websocket.op", self._hold_up(what))
 
     def _begin(self, command: Command) -> None:
         try:
@@ -219,7 +256,8 @@ class Socket:
         except Refusal as why:
             answer = protocol.error(command.op.id, why)
         except (BusUnavailable, asyncio.CancelledError):
-            answer = protocol.error(command.op.id, Refusal(Code.BUS_UNAVAILABLE))
+            self._hold_others_up(command)  # the bus is away: this one waits for it, and those behind it wait too
+            return
         except Exception as error:
             answer = self._unforeseen(command, error)
         self._finish(command, answer)
@@ -258,9 +296,9 @@ class Socket:
         try:
             if isinstance(what, Command) and isinstance(what.op, wire.Attach):
                 body, session_id = await self._operations.attach(what.op, what.session_id)
-                self._outbound.answer(protocol.ok(number, body))
+                self.outbound.answer(protocol.ok(number, body))
                 if (attachment := self.attachments.by_session.get(session_id)) is not None:
-                    self._outbound.start(attachment)
+                    self.outbound.start(attachment)
                 return b""
             return protocol.ok(number, await self._operations.perform(what))
         except Refusal as why:
@@ -279,11 +317,11 @@ class Socket:
         if self._machine.open:
             self._finish(what, frame)
         else:
-            self._outbound.answer(frame)
+            self.outbound.answer(frame)
 
     def _finish(self, what: Work, frame: bytes) -> None:
         self._ops -= 1
         self._op_bytes -= what.size
         if frame:
-            self._outbound.answer(frame)
+            self.outbound.answer(frame)
         self._room()

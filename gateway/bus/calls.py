@@ -136,8 +136,8 @@ class Calls:
         return _number(await self._store.run(session_id, self._store.scripts.refuse, client_id, call_id, again=True))
 
     def expire(self, outbox: Outbox, call_id: str, then: Callable[[int], None]) -> None:
-        """The owner's timer fired: ``then`` gets the instant that the call waits for now, 0 when it is settled, -1 when a
-        failover has lost it."""
+        """The owner's timer fired: ``then`` gets the instant that the call waits for now, 0 when it is settled, -1 when
+        a failover has lost it."""
         outbox.put(self._store.scripts.expire, call_id, then=lambda reply: then(_number(reply)))
 
     def end(self, outbox: Outbox, call_id: str, event: Event, detail: str = "") -> None:
@@ -156,10 +156,12 @@ class Calls:
         flat = [text(item) for item in cast("list[Any]", await self._store.call(keys.tag, "HGETALL", keys.open_calls))]
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
-    async def executing_arguments(self, session_id: str, call_id: str) -> bytes | None:
-        """The arguments as the client gets them, while the call is open (bridge 11)."""
+    async def executing_arguments(self, session_id: str, call_ids: Sequence[str]) -> list[bytes | None]:
+        """The arguments as the client gets them, of each call that is open (bridge 11); None of others."""
         keys = self._store.keys.session(session_id)
-        return cast("bytes | None", await self._store.call(keys.tag, "HGET", keys.call(call_id), "args"))
+        connection = self._store.topology.for_partition(keys.tag)
+        replies = [connection.call("HGET", keys.call(call_id), "args") for call_id in call_ids]
+        return [cast("bytes | None", await reply) for reply in replies]
 
     async def recent(self, session_id: str, count: int) -> list[Record]:
         """The session's last calls, newest first."""

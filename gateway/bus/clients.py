@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from gateway.bus.sessions import Idempotency
-from gateway.bus.store import Store, answered, text
+from gateway.bus.store import Store, text
 from gateway.model import limits
 from gateway.model.events import EventPayload, OpenPayload
 
@@ -87,7 +87,8 @@ class Clients:
 
     async def replace_tools(self, session_id: str, client_id: str, tools: bytes, updated: EventPayload) -> bytes:
         """Replaces the whole list: the ``client_tools_updated`` event. Raises Refusal(NOT_FOUND)."""
-        return cast("bytes", await answered(self.send_tools(session_id, client_id, tools, updated)))
+        script = self._store.scripts.tools
+        return cast("bytes", await self._store.run(session_id, script, client_id, tools, updated, again=False))
 
     def send_tools(self, session_id: str, client_id: str, tools: bytes, updated: EventPayload) -> Future[object]:
         """As ``replace_tools``, enqueued now; ``store.outcome`` reads the answer."""
@@ -101,7 +102,7 @@ class Clients:
 
     async def leave(self, session_id: str, client_id: str) -> None:
         """Ends a registration; its open calls fail as ``client_gone``. Raises Refusal(NOT_FOUND)."""
-        await answered(self.send_leave(session_id, client_id))
+        await self._store.run(session_id, self._store.scripts.leave, client_id, again=False)
 
     def send_leave(self, session_id: str, client_id: str) -> Future[object]:
         """As ``leave``, enqueued now; ``store.outcome`` reads the answer."""

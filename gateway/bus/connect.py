@@ -369,7 +369,8 @@ class Connection:
         fault = self._why or fault
         self._wire = None
         self._changed.clear()
-        self.fault = fault
+        # Left by our own wish, it comes back elsewhere; that it does not is ``close``'s to say.
+        self.fault = BusUnavailable(Kind.DOWN) if fault.kind is Kind.CLOSED else fault
         if self._announced:
             self._announced = False
             if fault.kind is not Kind.CLOSED:  # not by our own wish

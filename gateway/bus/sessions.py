@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from gateway.bus.index import Session, SessionIndex
 from gateway.bus.outbox import Outbox
 from gateway.bus.store import Store, text
 from gateway.model import limits
@@ -30,23 +31,6 @@ class Idempotency:
 
 
 NO_KEY = Idempotency()
-
-
-@dataclass(frozen=True, slots=True)
-class Session:
-    """What is known of a session. Instants in milliseconds of the bus clock."""
-
-    session_id: str
-    agent_id: str
-    display_name: str
-    label: str
-    created_ms: int
-    run_id: str | None
-
-    @property
-    def active(self) -> bool:
-        """Whether a run is active now."""
-        return self.run_id is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +84,7 @@ class Sessions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.index = SessionIndex(store)
 
     async def create(
         self,
@@ -130,97 +115,24 @@ class Sessions:
             again=bool(idempotency.key),
         )
         how, created_ms, first, expires = cast("list[bytes]", reply)
-        await self._index(session_id, agent_id, int(created_ms))
+        await self.index.add(session_id, agent_id, int(created_ms))
         return Created(how == b"replayed", int(created_ms), first.decode(), int(expires))
-
-    async def _index(self, session_id: str, agent_id: str, created_ms: int) -> None:
-        keys = self._store.keys
-        await self._store.call(keys.index_tag, "ZADD", keys.index(agent_id), created_ms, session_id)
 
     async def get(self, session_id: str) -> Session:
         """Raises Refusal(NOT_FOUND)."""
-        session = await self._find(session_id)
+        session = await self.index.find(session_id)
         if session is None:
             raise Refusal(Code.NOT_FOUND)
         return session
 
-    async def _find(self, session_id: str) -> Session | None:
-        keys = self._store.keys.session(session_id)
-        reply = await self._store.call(keys.tag, "HMGET", keys.base, "agent", "display", "label", "created", "run")
-        agent, display, label, created, run = cast("list[bytes | None]", reply)
-        if agent is None or created is None:
-            return None
-        return Session(
-            session_id,
-            agent.decode(),
-            (display or b"").decode(),
-            (label or b"").decode(),
-            int(created),
-            run.decode() if run is not None else None,
-        )
-
-    async def page(
-        self, agent_ids: Sequence[str], *, after: str | None, ascending: bool, count: int
-    ) -> tuple[list[Session], str | None]:
-        """Sessions of some agents by creation, newest first unless ``ascending``, behind the session ``after``.
-
-        Returns them and the next cursor. An index entry whose session is gone is removed on the way (its repair rule).
-        Raises Refusal(INVALID_REQUEST) for a cursor that names no session.
-        """
-        start: int | None = None
-        if after is not None:
-            session = await self._find(after)
-            if session is None:
-                raise Refusal(Code.INVALID_REQUEST, "after: names no session")
-            start = session.created_ms
-        found: list[Session] = []
-        for agent_id in agent_ids:
-            found += await self._page_of_agent(agent_id, start, after, ascending=ascending, count=count + 1)
-        found.sort(key=lambda s: (s.created_ms, s.session_id), reverse=not ascending)
-        page = found[:count]
-        return page, page[-1].session_id if len(found) > count else None
-
-    async def _page_of_agent(
-        self, agent_id: str, start: int | None, after: str | None, *, ascending: bool, count: int
-    ) -> list[Session]:
-        keys = self._store.keys
-        index = keys.index(agent_id)
-        found: list[Session] = []
-        offset = 0
-        while len(found) < count:
-            command = "ZRANGEBYSCORE" if ascending else "ZREVRANGEBYSCORE"
-            bound = ("-inf" if ascending else "+inf") if start is None else str(start)
-            other = "+inf" if ascending else "-inf"
-            reply = await self._store.call(keys.index_tag, command, index, bound, other, "LIMIT", offset, count)
-            ids = [text(item) for item in cast("list[Any]", reply)]
-            if not ids:
-                break
-            offset += len(ids)
-            for session_id in ids:
-                session = await self._find(session_id)
-                if session is None:
-                    await self._store.call(keys.index_tag, "ZREM", index, session_id)
-                    offset -= 1
-                elif _behind(session, start, after, ascending=ascending):
-                    found.append(session)
-        return found[:count]
-
-    async def count(self, agent_ids: Sequence[str]) -> int:
-        """How many sessions the agents have by their indexes: never fewer than there are."""
-        keys = self._store.keys
-        connection = self._store.topology.for_partition(keys.index_tag)
-        replies = [connection.call("ZCARD", keys.index(agent_id)) for agent_id in agent_ids]
-        return sum([cast("int", await reply) for reply in replies])
-
     async def delete(self, session_id: str) -> None:
         """Removes all of a session; nothing happens where there is none. Its readers and its owner are told."""
-        session = await self._find(session_id)
+        session = await self.index.find(session_id)
         if session is None:
             return
         while await self._store.run(session_id, self._store.scripts.delete, _DELETE_CHUNK, again=True):
             pass
-        keys = self._store.keys
-        await self._store.call(keys.index_tag, "ZREM", keys.index(session.agent_id), session_id)
+        await self.index.remove(session_id, session.agent_id)
 
     # --- tokens
 
@@ -416,10 +328,3 @@ def _queued(reply: object) -> QueuedRun | None:
         return None
     entry = cast("bytes", reply)
     return QueuedRun(entry[:36].decode(), ModelText(entry[36:].decode()))
-
-
-def _behind(session: Session, start: int | None, after: str | None, *, ascending: bool) -> bool:
-    if start is None or after is None:
-        return True
-    here, there = (session.created_ms, session.session_id), (start, after)
-    return here > there if ascending else here < there

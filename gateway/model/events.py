@@ -69,6 +69,7 @@ class MessageUser(_Event, tag="message_user"):
 
 class MessageAssistant(_Event, tag="message_assistant"):
     message: Message
+    message_id: str | None = None
 
 
 class ToolCalled(_Event, tag="tool_call"):
@@ -169,6 +170,31 @@ class Custom(_Event, tag="custom"):
     payload: msgspec.Raw
 
 
+EVENT_TYPES: Final[tuple[type[msgspec.Struct], ...]] = (
+    SessionCreated,
+    MessageUser,
+    MessageAssistant,
+    ToolCalled,
+    ToolResult,
+    RunQueued,
+    RunStarted,
+    RunCompleted,
+    RunCancelled,
+    RunFailed,
+    ErrorEvent,
+    ApprovalRequested,
+    ApprovalResolved,
+    ClientRegistered,
+    ClientToolsUpdated,
+    ClientLeft,
+    ClientToolDispatched,
+    ClientToolAcked,
+    ClientToolFailed,
+    Custom,
+)
+"""Every event of the log, for whoever describes them."""
+
+
 def _payload(event: _Event) -> EventPayload:
     return EventPayload(_encode(event))
 
@@ -187,9 +213,10 @@ def message_user(text: LogText) -> EventPayload:
     return _payload(MessageUser(Message("user", _text(text)), "client"))
 
 
-def message_assistant(text: LogText) -> EventPayload:
-    """A closed message of the agent (bridge 8)."""
-    return _payload(MessageAssistant(Message("assistant", _text(text))))
+def message_assistant(text: LogText, message_id: str | None = None) -> EventPayload:
+    """A closed message of the agent (bridge 8). ``message_id`` is the one of its deltas: an addition of ours, so that a
+    reader of both can put the message in their place."""
+    return _payload(MessageAssistant(Message("assistant", _text(text)), message_id))
 
 
 def message_assistant_call(call_id: str, name: str, arguments: LogJson) -> EventPayload:

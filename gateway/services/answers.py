@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from gateway.bus.calls import Calls
-from gateway.bus.store import answered
 from gateway.model import events
 from gateway.model.clean import ModelJson, ModelText
 from gateway.model.errors import Refusal
@@ -35,6 +34,13 @@ _decode: Final = msgspec.msgpack.Decoder(Answer).decode
 _COLLISION: Final = ModelText(
     "Error result_refused: two names in the structured result became one when secrets were hidden."
 )
+
+
+def _said(text: ModelText, *, is_error: bool) -> ModelText:
+    """A model sees no status, only the text, so one that tells of a failure has to say so (bridge 6)."""
+    if not is_error or text.startswith("Error"):
+        return text
+    return ModelText(f"Error tool_failed: {text}" if text.strip() else "Error tool_failed: the client says no more.")
 
 
 def read_answer(recorded: bytes) -> Answer:
@@ -64,28 +70,28 @@ class Answers:
 
         Raises Refusal(NOT_FOUND, CONFLICT).
         """
-        await answered(
-            self.send_answer(session_id, client_id, call_id, text=text, is_error=is_error, structured=structured)
-        )
+        digest, answer, result = self._recorded(call_id, text, structured, is_error=is_error)
+        await self._calls.answer(session_id, client_id, call_id, digest=digest, answer=answer, result=result)
 
     def send_answer(
         self, session_id: str, client_id: str, call_id: str, *, text: str, is_error: bool, structured: bytes | None
     ) -> Future[object]:
         """As ``answer``, enqueued now; ``store.outcome`` reads the answer."""
+        digest, answer, result = self._recorded(call_id, text, structured, is_error=is_error)
+        return self._calls.send_answer(session_id, client_id, call_id, digest=digest, answer=answer, result=result)
+
+    def _recorded(
+        self, call_id: str, text: str, structured: bytes | None, *, is_error: bool
+    ) -> tuple[str, bytes, events.EventPayload]:
+        """An answer as it is recorded: its digest, what the child is to get, what the log shows."""
         clean = clean_text(text)
         try:
             hidden = self._redactor.model_json(structured) if structured is not None else None
-            answer = Answer(self._redactor.model_text(clean), is_error, hidden)
+            answer = Answer(_said(self._redactor.model_text(clean), is_error=is_error), is_error, hidden)
         except RedactionCollision:
             answer = Answer(_COLLISION, True, None)
-        return self._calls.send_answer(
-            session_id,
-            client_id,
-            call_id,
-            digest=_digest(text, is_error, structured),
-            answer=_encode(answer),
-            result=events.tool_result(call_id, self._redactor.log_text(clean), is_error=answer.is_error),
-        )
+        shown = events.tool_result(call_id, self._redactor.log_text(clean), is_error=answer.is_error)
+        return _digest(text, is_error, structured), _encode(answer), shown
 
     async def refuse(self, session_id: str, client_id: str, call_id: str, why: Refusal) -> None:
         """An answer was not valid: its client may correct it for a while. Raises Refusal(NOT_FOUND)."""

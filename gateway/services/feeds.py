@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from gateway.bus.calls import Calls
 from gateway.bus.errors import BusUnavailable
 from gateway.bus.log import Entry, Log
@@ -20,6 +18,7 @@ from gateway.bus.store import Store
 from gateway.model.errors import Refusal
 from gateway.model.events import seq_of
 from gateway.observe.log import get_logger
+from gateway.services.executing import ExecutingForms
 from gateway.services.tasks import Tasks
 
 _PAGE: Final = 200
@@ -29,7 +28,6 @@ _RING_EVENTS: Final = 512
 _RING_BYTES: Final = 1024 * 1024
 _DELTAS: Final = 1_024
 _DELTA_BYTES: Final = 256 * 1024
-_HIDDEN: Final = b',"redacted":true}'  # how a script ends a dispatch whose executing form is elsewhere
 
 log = get_logger("feeds")
 
@@ -45,7 +43,8 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """An unlogged piece of a message, as JSON ``{message_id, part, text}``."""
+    """An unlogged piece of a message, as JSON ``{message_id, part, text}``. It stays between the events between which
+    it came: a message's pieces before the message."""
 
     body: bytes
 
@@ -55,13 +54,6 @@ class Trimmed:
     """What was asked for is no longer kept: what follows begins at ``oldest``."""
 
     oldest: int
-
-
-class _Hidden(msgspec.Struct):
-    """The fields of a hidden dispatch that find its executing arguments."""
-
-    call_id: str
-    arguments: msgspec.Raw
 
 
 class Feed:
@@ -161,7 +153,7 @@ class Reader:
         self._feeds = feeds
         self._feed = feed
         self._wants_deltas = deltas
-        self._deltas: deque[Delta] | None = None
+        self._deltas: deque[tuple[int, Delta]] | None = None  # each with the head at which it came
         self._delta_bytes = 0
         self._signals: list[Signal] = []
         self._waiting: asyncio.Future[None] | None = None
@@ -204,10 +196,10 @@ class Reader:
             return
         if self._deltas is None:
             self._deltas = deque()
-        self._deltas.append(Delta(body))
+        self._deltas.append((self._feed.head, Delta(body)))
         self._delta_bytes += len(body)
         while self._delta_bytes > _DELTA_BYTES or len(self._deltas) > _DELTAS:
-            self._delta_bytes -= len(self._deltas.popleft().body)
+            self._delta_bytes -= len(self._deltas.popleft()[1].body)
 
     def push_signal(self, signal: Signal) -> None:
         """A signal came; it goes before everything that waits."""
@@ -226,23 +218,26 @@ class Reader:
             self._waiting.set_result(None)
 
     def poll(self) -> list[Entry] | Delta | Signal | None:
-        """What comes next without waiting: signals first, then events in order (never an empty list), then deltas.
+        """What comes next without waiting: signals first, then events (never an empty list) and deltas as they came.
 
         None when there is nothing, or when the log has to be read first (``must_read``).
         """
         if self._signals:
             return self._signals.pop(0)
+        if self._deltas and (self._deltas[0][0] <= self.position or self.position >= self._feed.head):
+            _, delta = self._deltas.popleft()
+            self._delta_bytes -= len(delta.body)
+            return delta
         if self.position < self._feed.head:
             kept = self._feed.kept_after(self.position)
             if kept is not None:
+                if self._deltas:  # those that came before it go first
+                    kept = kept[: self._deltas[0][0] - self.position]
                 self.position = kept[-1].seq
-                self._caught_up_at = self._feed.bytes_seen
+                if self.position >= self._feed.head:
+                    self._caught_up_at = self._feed.bytes_seen
             return kept
         self._caught_up_at = self._feed.bytes_seen
-        if self._deltas:
-            delta = self._deltas.popleft()
-            self._delta_bytes -= len(delta.body)
-            return delta
         return None
 
     async def next(self) -> list[Entry] | Delta | Signal | Trimmed:
@@ -302,7 +297,7 @@ class Feeds:
     def __init__(self, store: Store, tasks: Tasks) -> None:
         self._store = store
         self._log = Log(store)
-        self._calls = Calls(store)
+        self.executing: Final = ExecutingForms(Calls(store))
         self._tasks = tasks
         self._feeds: dict[str, Feed] = {}
         self._opening: dict[str, asyncio.Task[Feed]] = {}
@@ -362,20 +357,7 @@ class Feeds:
 
     async def replay(self, session_id: str, after: int, count: int = _PAGE) -> list[Entry]:
         """A page of the log as a reader may have it: dispatches of open calls in their executing form (bridge 11)."""
-        return await self.executing(session_id, await self._log.after(session_id, after, count))
-
-    async def executing(self, session_id: str, entries: list[Entry]) -> list[Entry]:
-        """Entries of the log as a reader may have them: dispatches of open calls in their executing form."""
-        return [await self._executing(session_id, entry) for entry in entries]
-
-    async def _executing(self, session_id: str, entry: Entry) -> Entry:
-        if not entry.event.endswith(_HIDDEN):
-            return entry
-        hidden = msgspec.json.decode(entry.event, type=_Hidden)
-        arguments = await self._calls.executing_arguments(session_id, hidden.call_id)
-        if arguments is None:
-            return entry
-        return Entry(entry.seq, _replace_arguments(entry.event, bytes(hidden.arguments), arguments))
+        return await self.executing.joined(session_id, await self._log.after(session_id, after, count))
 
     async def refresh(self, session_id: str) -> None:
         """Asks for the head of a log that is read here: a push may still be on its way. Raises BusUnavailable."""
@@ -397,9 +379,3 @@ class Feeds:
                 return
             for reader in list(feed.readers):
                 reader.push_signal(signal)
-
-
-def _replace_arguments(event: bytes, hidden: bytes, executing: bytes) -> bytes:
-    """The event with its executing arguments. The scripts write ``"arguments":…,"attempt":`` and nothing else does."""
-    head, _, rest = event.partition(b',"arguments":' + hidden + b',"attempt":')
-    return head + b',"arguments":' + executing + b',"attempt":' + rest.removesuffix(_HIDDEN) + b"}"

@@ -137,6 +137,10 @@ class Offers:
         """The socket that held a registration is gone."""
         await self._clients.release(session_id, client_id, holder)
 
+    async def hold(self, session_id: str, client_id: str, holder: str) -> bool:
+        """A socket that was out of contact still holds a registration: False when it ended or another took it up."""
+        return await self._clients.hold(session_id, client_id, holder)
+
     async def resume(
         self, session_id: str, client_id: str, resume_hash: str, holder: str, *, only_if_free: bool = False
     ) -> Resumed:

@@ -191,7 +191,7 @@ class Owners:
     async def _give_up(self, session_id: str, runner: Runner, give: Callable[[str], Awaitable[None]]) -> None:
         await runner.leave()
         await runner.close()
-        self.forget(session_id, runner, work_left=False)
+        self.forget(session_id, runner, bus_lost=False, work_left=False)
         await give(session_id)
 
     async def close(self) -> None:

@@ -1,26 +1,43 @@
-"""uvicorn's HTTP protocol with two things more: peers that vanished are noticed, and a handler can cut a connection.
+"""uvicorn's HTTP protocol, hardened. Owns what happens to a connection below its requests.
 
-Owns socket options of accepted connections. A peer that does not read would hold its buffers for as long as it answers
-window probes: ``transport.close`` waits for them, so streams need an abort of their own.
+Peers that vanished are noticed, a head has a bound in bytes and in time, what is no HTTP is answered in the envelope,
+and a handler can cut its connection: a peer that does not read would hold its buffers for as long as it answers window
+probes, since ``transport.close`` waits for them.
 """
 
 import asyncio
 import contextlib
 import socket
+from http import HTTPStatus
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gateway.model.errors import Code, Refusal
+from gateway.web.replies import envelope
+
+HEAD_BYTES: Final = 64 * 1024
+"""A request's line and headers."""
+
+HEAD_S: Final = 20.0
+"""How long a head may take, from its first byte (or from the connection) to its last."""
+
 USER_TIMEOUT_MS: Final = 30_000
 """What was sent and not acknowledged for so long means that the peer is gone (Linux)."""
+
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
 
 class HttpProtocol(HttpToolsProtocol):
     """``scope["extensions"]["toolrelay.abort"]()`` ends the connection at once, whatever waits in its buffers."""
 
+    _in_head = True
+    _heads = 0
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Sets the options that make the kernel notice a peer that vanished."""
+        """Sets the options that make the kernel notice a peer that vanished, and starts the head's time."""
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             with contextlib.suppress(OSError):  # a connection that is gone already has none
@@ -30,9 +47,68 @@ class HttpProtocol(HttpToolsProtocol):
                     if option is not None:
                         sock.setsockopt(socket.IPPROTO_TCP, option, value)
         super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends the head's time."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._stop_timer()
+        self._head_timer = asyncio.get_running_loop().call_later(HEAD_S, self._too_slow)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _too_slow(self) -> None:
+        self.transport.abort()
+
+    # --- what comes
+
+    def data_received(self, data: bytes) -> None:
+        """Parses, and counts what belongs to a head that is not whole yet."""
+        in_head, heads = self._in_head, self._heads
+        super().data_received(data)
+        if not in_head or heads != self._heads or self.transport.is_closing():
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers have more than {HEAD_BYTES} bytes")
 
     def on_message_begin(self) -> None:
-        """Adds the extension to the request's scope."""
+        """Adds the extension to the request's scope; the head has its time from here."""
         super().on_message_begin()
         extensions: dict[str, Any] = {"toolrelay.abort": self.transport.abort}
         self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._in_head = False
+        self._heads += 1
+        self._head_bytes = 0
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """What comes next is another head."""
+        self._in_head = True
+        super().on_message_complete()
+
+    # --- what is no request
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP. ``msg`` is uvicorn's own text; it is not shown."""
+        self._refuse(HTTPStatus.BAD_REQUEST, "this is not a valid HTTP request")
+
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
+        body = envelope(Refusal(Code.INVALID_REQUEST, message))
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()

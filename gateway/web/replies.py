@@ -19,7 +19,9 @@ _JSON: Final = (b"content-type", b"application/json")
 _COMMON: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
-class _Detail(msgspec.Struct):
+class Detail(msgspec.Struct):
+    """What went wrong: a code to act on, and a text for people."""
+
     code: str
     message: str
 
@@ -27,7 +29,7 @@ class _Detail(msgspec.Struct):
 class Envelope(msgspec.Struct):
     """Every error's body."""
 
-    error: _Detail
+    error: Detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ NO_CONTENT: Final = Reply(204)
 
 def envelope(refusal: Refusal) -> bytes:
     """The error body of a refusal."""
-    return _encode(Envelope(_Detail(refusal.envelope_code, refusal.message)))
+    return _encode(Envelope(Detail(refusal.envelope_code, refusal.message)))
 
 
 def refused(refusal: Refusal, headers: Headers = ()) -> Reply:

@@ -41,9 +41,7 @@ async def test_an_owner_that_was_replaced_changes_nothing(a: Bus, b: Bus) -> Non
     epoch = await b.sessions.claim(session_id, NODE.incarnation, OTHER, lost_run=LOST, home_wait_ms=1000)
     assert epoch == 2
     a.sessions.append(outbox, [events.error(LogText("too late"))])
-    async with asyncio.timeout(5):
-        while not a.lost:
-            await asyncio.sleep(0.001)
+    await asyncio.wait_for(a.was_lost.wait(), 5)
     assert isinstance(a.lost[0], Fenced)
     assert (await a.types(session_id))[before:] == ["run_failed"]
 

@@ -1,13 +1,14 @@
 """Random schedules of two nodes on one Redis, compared step by step with the model.
 
-Every action is one that a client, a child, a timer or a dying node can cause, from either node. After each the record on
-the bus must say what ``step`` says, and whoever caused it must have been told what ``step`` tells. Instants are moved
-(a call made due, a registration made lapsed) instead of waited for.
+Every action is one that a client, a child, a timer or a dying node can cause, from either node. After each the record
+on the bus must say what ``step`` says, and whoever caused it must have been told what ``step`` tells. Instants are
+moved (a call made due, a registration made lapsed) instead of waited for.
 """
 
 import asyncio
 import os
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -27,6 +28,8 @@ EXAMPLES = int(os.environ.get("TOOLRELAY_TEST_SCHEDULES", "300"))
 CALLS = 4
 CLIENTS = 3
 BUDGET_S = 90
+
+Action = tuple[Any, ...]
 
 _call = st.integers(0, CALLS - 1)
 _client = st.integers(0, CLIENTS - 1)
@@ -89,7 +92,7 @@ class Schedule:
                 else:
                     self.model.calls[number], _ = step(call, event, now)
 
-    async def run(self, action: tuple) -> None:  # noqa: C901, PLR0912 - one branch for each kind of action
+    async def run(self, action: Action) -> None:
         name, *args = action
         nodes, model, now = self.nodes, self.model, await self.now()
         match name:
@@ -152,8 +155,12 @@ class Schedule:
                     self.events_for(before, Event.LEAVE, now, heir=model.places[place])
             case "crash":
                 await self.crash(args[0], now)
+            case _:
+                raise AssertionError(name)
 
-    async def speak(self, name: str, number: int, place: int, node: int, digest: str | None = None, *, now: int) -> None:
+    async def speak(
+        self, name: str, number: int, place: int, node: int, digest: str | None = None, *, now: int
+    ) -> None:
         call, client_id = self.model.calls.get(number), self.model.places.get(place)
         if call is None or client_id is None:
             return
@@ -199,6 +206,7 @@ class Schedule:
         epoch = await self.nodes[heir].sessions.claim(
             self.session_id, self.incarnation, owner, lost_run=lost, home_wait_ms=1000
         )
+        assert epoch is not None
         assert epoch == self.epoch + 1
         running = (await self.nodes[heir].sessions.resumption(self.session_id)).run_id
         assert running is None
@@ -237,7 +245,7 @@ class Schedule:
             assert len(failed) == (1 if call.state is State.FAILED else 0)
 
 
-async def play(url: str, actions: list[tuple]) -> None:
+async def play(url: str, actions: list[Action]) -> None:
     prefix = f"s{uuid4().hex[:8]}"
     async with bus(url, prefix) as a, bus(url, prefix) as b:
         session_id = await a.session()
@@ -256,7 +264,7 @@ async def play(url: str, actions: list[tuple]) -> None:
 
 
 @pytest.fixture(scope="module")
-def runner():  # noqa: ANN201 - a loop and a server that all examples share
+def runner():
     with asyncio.Runner() as made:
         server = EmbeddedServer(restart=False)
         made.run(server.start())
@@ -266,6 +274,6 @@ def runner():  # noqa: ANN201 - a loop and a server that all examples share
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=st.lists(ACTION, min_size=3, max_size=25))
-def test_the_bus_does_what_the_model_says(runner: tuple[asyncio.Runner, str], actions: list[tuple]) -> None:
+def test_the_bus_does_what_the_model_says(runner: tuple[asyncio.Runner, str], actions: list[Action]) -> None:
     made, url = runner
     made.run(play(url, actions))

@@ -1,7 +1,7 @@
 """The bus on a real server for tests: stores of several nodes on one prefix, an owner's outbox, a look at all keys."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -32,6 +32,7 @@ class Bus:
     store: Store
     tasks: Tasks = field(default_factory=Tasks)
     lost: list[Exception] = field(default_factory=list[Exception])
+    was_lost: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self.sessions = Sessions(self.store)
@@ -55,7 +56,9 @@ class Bus:
         )
         return session_id
 
-    async def client(self, session_id: str, *, ttl_s: int = 0, key: str = "", holder: str = "", name: str = "web") -> str:
+    async def client(
+        self, session_id: str, *, ttl_s: int = 0, key: str = "", holder: str = "", name: str = "web"
+    ) -> str:
         """A registration: its id."""
         client_id = str(uuid4())
         await self.clients.register(
@@ -94,8 +97,12 @@ class Bus:
             epoch,
             tasks=self.tasks,
             isolation_s=isolation_s,
-            on_lost=self.lost.append,
+            on_lost=self._lose,
         )
+
+    def _lose(self, error: Exception) -> None:
+        self.lost.append(error)
+        self.was_lost.set()
 
     async def start_run(self, outbox: Outbox) -> QueuedRun | None:
         """Takes the next input."""
@@ -157,7 +164,7 @@ def kind_of(event: bytes) -> str:
 
 
 @asynccontextmanager
-async def bus(url: str, prefix: str, bounds: Bounds | None = None) -> AsyncIterator[Bus]:
+async def bus(url: str, prefix: str, bounds: Bounds | None = None) -> AsyncGenerator[Bus]:
     """A node's bus under a prefix."""
     topology = connect(url)
     scripts = Scripts(bounds or Bounds(), sharded=topology.sharded)

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -21,13 +21,17 @@ from adapters.websocket.server_protocol import SocketProtocol
 from gateway.auth import tokens
 from gateway.auth.authenticator import Authenticator, KnownKey
 from gateway.auth.principals import ApiKeyHolder
-from gateway.bus.calls import Calls, Dispatch, Dispatched
+from gateway.bus.calls import Calls, Dispatch, Dispatched, Reply
 from gateway.bus.clients import Clients
 from gateway.bus.embedded import EmbeddedServer
+from gateway.bus.errors import BusUnavailable
+from gateway.bus.inbox import Inbox
 from gateway.bus.keys import Keys
+from gateway.bus.log import Log
 from gateway.bus.nodes import NodeInfo, Nodes
+from gateway.bus.outbox import Outbox
 from gateway.bus.scripts import Bounds, Scripts
-from gateway.bus.sessions import NO_KEY, Owner, Sessions
+from gateway.bus.sessions import NO_KEY, Owner, QueuedRun, Sessions
 from gateway.bus.store import Store
 from gateway.bus.topology import Topology
 from gateway.bus.topology import connect as connect_bus
@@ -41,7 +45,8 @@ from gateway.services.answers import Answers
 from gateway.services.deadlines import Timers
 from gateway.services.feeds import Feeds
 from gateway.services.offers import Offers
-from gateway.services.sessions import Agent, Conversations
+from gateway.services.sessions import Conversations
+from gateway.services.succession import Agent, Succession
 
 ORIGIN = "https://app.example"
 API_KEY = "trk_for_tests_only_0123456789"
@@ -53,7 +58,16 @@ SETTINGS = Settings(server=Server(), agents=(AGENT, OTHER))
 
 
 def redactor() -> Redactor:
-    return Redactor()
+    return Redactor(())
+
+
+class _Nobody:
+    """An owner that hears nothing: a test plays it."""
+
+    def _unheard(self, *_: Any, **__: Any) -> None:
+        return
+
+    input_waiting = clients_changed = answered = failed = due_changed = cancel = approval_answered = deleted = _unheard
 
 
 class Node:
@@ -64,8 +78,9 @@ class Node:
     ):
         self.incarnation = uuid4().hex
         keys = Keys("t")
-        scripts = Scripts(Bounds(), control=keys.control)
-        self.topology: Topology = connect_bus(url, scripts.all())
+        self.topology: Topology = connect_bus(url)
+        scripts = Scripts(Bounds(), sharded=self.topology.sharded)
+        self.topology.register(scripts.all())
         self.store = Store(self.topology, keys, scripts)
         self.tasks = Tasks()
         self.sessions = Sessions(self.store)
@@ -83,16 +98,23 @@ class Node:
     def now_ms(self) -> int:
         return self.topology.clock_for(self._clock_tag).now_ms()
 
-    async def start(self, *, ping_s: float = 20.0, max_size: int = 4 * 1024 * 1024) -> None:
+    async def start(self, *, ping_s: float = 20.0, max_size: int = 4 * 1024 * 1024, sndbuf: int = 0) -> None:
         await self.topology.start()
-        await self.nodes.renew(NodeInfo(self.incarnation[:8], ("edge",)))
-        self.timers = Timers(self.now_ms)
+        await self.renew()
+        self.tasks.supervise("membership", self._keep_lease)
+        self.timers = Timers()
+        self.lost: list[Exception] = []
+        self._outboxes: dict[str, Outbox] = {}
+        self.topology.on_gap(self._on_gap)
         key = KnownKey(ApiKeyHolder("backend", "k1", None), tokens.digest(API_KEY))
         self.authenticator = Authenticator([key], self.sessions, self.now_ms)
-        await self.topology.subscribe(self.store.keys.control.encode(), self._control)
+        await Inbox(self.store, self.incarnation, _Nobody(), self.authenticator.forget).open()
         agents = {a.id: Agent(a.id, a.name, a.storage == "shared") for a in self._settings.agents}
         own = Owner("t", self.incarnation, 0)
-        conversations = Conversations(self.sessions, self.feeds, self.nodes, redactor(), agents=agents, own=own)
+        succession = Succession(self.sessions, self.nodes, agents=agents, own=own, home_wait_s=60)
+        conversations = Conversations(
+            self.sessions, self.feeds, self.nodes, redactor(), agents=agents, succession=succession
+        )
         self.sockets = endpoint(
             SocketServices(
                 settings=self._settings,
@@ -110,6 +132,8 @@ class Node:
             )
         )
         listener = socket.socket()
+        if sndbuf:  # inherited by what is accepted
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sndbuf)
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         listener.setblocking(False)
@@ -132,10 +156,19 @@ class Node:
         self._listener = listener
         await self._server.startup(sockets=[listener])
 
-    def _control(self, message: bytes) -> None:
-        parts = message.decode().split(" ")
-        if parts[0] in ("token", "session"):
-            self.authenticator.forget(parts[1])
+    async def renew(self) -> None:
+        """The lease, and who else lives."""
+        await self.nodes.renew(NodeInfo(self.incarnation[:8], ("edge",)))
+
+    async def _keep_lease(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            with contextlib.suppress(BusUnavailable):
+                await self.renew()
+
+    def _on_gap(self) -> None:
+        self.authenticator.forget_all()
+        self.tasks.spawn("feeds.catch_up", self.feeds.catch_up())
 
     async def stop(self) -> None:
         await self.sockets.drain()
@@ -147,7 +180,7 @@ class Node:
 
     # --- what backends and owners do
 
-    async def session(self, agent: AgentSettings = AGENT, *, ttl_s: float = 3_600) -> tuple[str, str]:
+    async def session(self, agent: AgentSettings = AGENT, ttl_s: float = 3_600) -> tuple[str, str]:
         """A session and a token of it."""
         session_id = str(uuid4())
         token = tokens.mint_session_token(session_id)
@@ -173,9 +206,18 @@ class Node:
 
     async def own(self, session_id: str) -> int:
         """Makes this node the owner: the epoch."""
-        epoch = await self.sessions.claim(session_id, "", "t", self.incarnation)
+        heir = Owner("t", self.incarnation, 0)
+        epoch = await self.sessions.claim(session_id, "", heir, lost_run=None, home_wait_ms=60_000)
         assert epoch is not None
         return epoch
+
+    def outbox(self, session_id: str, epoch: int) -> Outbox:
+        """The owner's writes."""
+        if session_id not in self._outboxes:
+            self._outboxes[session_id] = Outbox(
+                self.store, session_id, epoch, tasks=self.tasks, isolation_s=10, on_lost=self.lost.append
+            )
+        return self._outboxes[session_id]
 
     async def dispatch(
         self, session_id: str, epoch: int, client_id: str, *, tool: str = "highlight", idempotent: bool = False
@@ -187,7 +229,6 @@ class Node:
             call_id,
             client_id,
             record.revision,
-            300_000,
             tool,
             f"client__web__{tool}",
             str(uuid4()),
@@ -196,12 +237,30 @@ class Node:
             None,
             [],
         )
-        assert isinstance(await self.calls.dispatch(session_id, epoch, call), Dispatched)
+        loop = asyncio.get_running_loop()
+        coming: asyncio.Future[Reply] = loop.create_future()
+        outbox = self.outbox(session_id, epoch)
+        self.calls.dispatch(outbox, call, until=loop.time() + 300, delivered="", then=coming.set_result)
+        assert isinstance(await asyncio.wait_for(coming, WAIT_S), Dispatched)
         return call_id
 
     async def say(self, session_id: str, epoch: int, text: str) -> int:
         """Logs a message of the agent: the seq."""
-        return await self.sessions.append(session_id, epoch, [events.message_assistant(LogText(text))])
+        return await self.append(session_id, epoch, [events.message_assistant(LogText(text))])
+
+    async def append(self, session_id: str, epoch: int, payloads: Sequence[events.EventPayload], **more: Any) -> int:
+        """Logs events as the owner: the log's last seq then."""
+        outbox = self.outbox(session_id, epoch)
+        self.sessions.append(outbox, payloads, **more)
+        assert await outbox.drained(WAIT_S)
+        assert not self.lost
+        return await Log(self.store).head(session_id)
+
+    async def start_run(self, session_id: str, epoch: int) -> QueuedRun | None:
+        """Takes the next input as the owner."""
+        coming: asyncio.Future[QueuedRun | None] = asyncio.get_running_loop().create_future()
+        self.sessions.start_run(self.outbox(session_id, epoch), coming.set_result)
+        return await asyncio.wait_for(coming, WAIT_S)
 
 
 class Client:
@@ -289,12 +348,16 @@ class World:
     def __init__(self, url: str, stack: contextlib.AsyncExitStack) -> None:
         self.url = url
         self._stack = stack
+        self._nodes: list[Node] = []
 
     async def node(self, **options: Any) -> Node:
-        start = {name: options.pop(name) for name in ("ping_s", "max_size") if name in options}
+        start = {name: options.pop(name) for name in ("ping_s", "max_size", "sndbuf") if name in options}
         node = Node(self.url, **options)
         await node.start(**start)
         self._stack.push_async_callback(node.stop)
+        self._nodes.append(node)
+        for one in self._nodes:
+            await one.renew()
         return node
 
     async def client(self, node: Node, **options: Any) -> Client:
@@ -312,9 +375,16 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world() -> AsyncIterator[World]:
-    async with EmbeddedServer() as server, contextlib.AsyncExitStack() as stack:
-        yield World(server.url, stack)
+async def world(url: str) -> AsyncGenerator[World]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield World(url, stack)
+
+
+@contextlib.asynccontextmanager
+async def bus() -> AsyncGenerator[str]:
+    """An embedded server: its address. Worlds may share one, since all that they make has fresh ids."""
+    async with EmbeddedServer() as server:
+        yield server.url
 
 
 TOOL = {

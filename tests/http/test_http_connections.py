@@ -1,0 +1,67 @@
+"""Below the requests: heads that are too long, too slow or no HTTP, and what a connection may carry."""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from gateway.web import protocol
+from tests.doubles.http_node import KEY, Node
+
+GOOD = f"GET /v1/agents HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\n".encode()
+
+
+async def talk_raw(node: Node, *parts: bytes, pause_s: float = 0.0) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    try:
+        async with asyncio.timeout(10):
+            for part in parts:
+                writer.write(part)
+                await asyncio.sleep(pause_s)
+            return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("junk", [b"\x16\x03\x01\x02\x00\r\n\r\n", b"GET\r\n\r\n", GOOD + b"a\x7f: \x00\r\n\r\n"])
+async def test_what_is_no_http_is_told_so(node: Node, junk: bytes) -> None:
+    answer = await talk_raw(node, junk)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["error"]["code"] == "invalid_request"
+
+
+async def test_a_head_has_a_bound_in_bytes(node: Node) -> None:
+    line = b"X-Pad: " + b"x" * 8_000 + b"\r\n"
+    answer = await talk_raw(node, GOOD, *[line] * 40, pause_s=0.001)
+    assert not answer or answer.startswith(b"HTTP/1.1 431 ")
+    fits = await talk_raw(node, GOOD + line * 4 + b"Connection: close\r\n\r\n")
+    assert fits.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_head_has_a_bound_in_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_S", 0.1)
+    assert await talk_raw(node, GOOD) == b""
+    assert await talk_raw(node, b"") == b""
+    whole = await talk_raw(node, GOOD + b"Connection: close\r\n\r\n")
+    assert whole.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_pipelined_requests_are_answered_in_order(node: Node) -> None:
+    body = b'{"x":1}'
+    post = (
+        b"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer "
+        + KEY.encode()
+        + b"\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    answer = await talk_raw(node, GOOD + b"\r\n" + post + GOOD + b"Connection: close\r\n\r\n")
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"200", b"400", b"200"]
+
+
+async def test_garbage_hurts_nobody_else(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_S", 0.5)  # empty lines are no fault of HTTP's, and wait for a request
+    await asyncio.gather(*(talk_raw(node, bytes([n % 256]) * 100 + b"\r\n\r\n") for n in range(100)))
+    assert (await talk_raw(node, GOOD + b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
