@@ -1,4 +1,4 @@
-"""Sessions of the real child on a real bus: calls of subagents side by side, Code Mode, another list, its end (bridge 3, 9)."""
+"""Sessions of the real child on a real bus: subagents side by side, Code Mode, another list, its end (bridge 3, 9)."""
 
 import asyncio
 import json

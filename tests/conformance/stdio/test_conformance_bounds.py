@@ -14,7 +14,7 @@ from adapters.stdio.frames import ToolCall, ToolCancel
 from adapters.stdio.outgoing import WINDOW
 from adapters.stdio.requests import Request, TooLargeError, ToolDescriptor
 from gateway.model.clean import ModelText
-from tests.doubles.stdio_subject import CALL, SAY, X, Life, Subject
+from tests.doubles.stdio_subject import CALL, SAY, Subject, X
 
 ONE_MORE = pytest.mark.parametrize("over", [0, 1], ids=["at", "over"])
 
@@ -174,7 +174,7 @@ def _registry(tools: list[ToolDescriptor]) -> bytes:
 async def test_a_registry_at_a_bound_is_taken_and_one_over_is_not(subject: Subject, bound: str):
     at, over = registries()[bound]
     life = await subject.start()
-    with pytest.raises(Exception, match="at most|client__ and 1 to 56"):
+    with pytest.raises(Exception, match=r"at most|client__ and 1 to 56"):
         life.protocol.initialize(over)
     params = {"required_capabilities": ["client.tools"], "client_tools": _json(over)}
     assert await life.forged("initialize", params) == "invalid_params"

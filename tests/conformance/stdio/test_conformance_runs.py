@@ -25,7 +25,7 @@ from adapters.stdio.frames import (
     ToolCancel,
     ToolCard,
 )
-from tests.doubles.stdio_subject import CALL, SAY, X, Subject
+from tests.doubles.stdio_subject import CALL, SAY, Subject, X
 
 DEMO_ALONE = {
     "approval.requested": "its bash protection asks, which needs a second model that judges",
