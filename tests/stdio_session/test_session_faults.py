@@ -1,5 +1,5 @@
-"""A session whose child floods, stalls, dies, dribbles, repeats itself or leaves others behind (faults 14, 15, 18; known
-failures C, F). The fixture asserts that nothing is left of any of them."""
+"""A session whose child floods, stalls, dies, dribbles, repeats itself or leaves others behind (faults 14, 15, 18;
+known failures C, F). The fixture asserts that nothing is left of any of them."""
 
 import asyncio
 import json
