@@ -3,6 +3,7 @@
 The one module that imports adapters. ``server.py`` runs what is built here.
 """
 
+import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ from gateway.bus.sessions import Owner, Resumption, Sessions
 from gateway.bus.store import Store
 from gateway.bus.topology import Topology, connect
 from gateway.config.settings import Settings
+from gateway.model import limits
 from gateway.model.redaction import Redactor
 from gateway.observe.log import get_logger
 from gateway.services.answers import Answers
@@ -157,7 +159,7 @@ class Gateway:
         self.owners = Owners(self.incarnation, self.sessions, self.tasks, self._make_runner)
         self._session_agents = SessionAgents(self.sessions)
         self._inbox = Inbox(self.store, self.incarnation, self.owners, self._credentials_changed)
-        self._membership = Membership(self.nodes, self._info, self._patrol.contact)
+        self._membership = Membership(self.nodes, self._info, self._on_contact)
         self._sockets = Sockets(
             SocketServices(
                 settings=settings,
@@ -216,6 +218,8 @@ class Gateway:
         found = ["draining"] if self.draining else []
         if (fault := self.topology.fault) is not None:
             found.append(f"the bus is not reachable ({fault.kind.value})")
+        elif self._membership.fault is not None:
+            found.append(f"the bus takes no writes ({self._membership.fault.kind.value})")
         return found + [f"{name} does not run" for name in self.tasks.degraded]
 
     def _credentials_changed(self, session_id: str) -> None:
@@ -269,6 +273,13 @@ class Gateway:
         await self._succession.look_after(self.store.keys.tags)  # what waits for this node to come back
         self.tasks.supervise("membership", self._membership.run)
         self.tasks.supervise("patrol", self._patrol.run)
+
+    def _on_contact(self) -> None:
+        """The lease was renewed. Where it had ended, others may have let go of what this node has; they know of its
+        return after their own next renewal, so what is taken back at once is taken back once more behind that."""
+        if self._patrol.contact():
+            self._on_gap()
+            asyncio.get_running_loop().call_later(2 * limits.NODE_RENEW_MS / 1000, self._on_gap)
 
     def _on_gap(self) -> None:
         """Pushes may have been missed: whoever lives on them reads what stands in Redis."""

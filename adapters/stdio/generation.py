@@ -36,8 +36,8 @@ log = get_logger("generation")
 
 INITIALIZE_S: Final = 20.0
 ATTACH_S: Final = 20.0
-_BUSY_S: Final = 5.0  # session_busy while the child before still exits
-_BUSY_PAUSE_S: Final = 0.02
+_BUSY_S: Final = 25.0  # an owner that was cut off keeps its child for `isolation_s`; its stop takes some seconds more
+_BUSY_PAUSE_S: Final = (0.02, 0.5)  # the first and the longest: each question costs a request id
 
 _LOST: Final = frozenset({"session_missing", "session_invalid", "cwd_mismatch", "history_limit"})
 _EXPLAINED: Final[Mapping[str, RunFailure]] = {
@@ -164,6 +164,7 @@ async def attach(generation: Generation, durable_session: str | None) -> Generat
     """
     child = generation.child
     deadline = asyncio.get_running_loop().time() + _BUSY_S
+    pause, longest = _BUSY_PAUSE_S
     while True:
         try:
             if durable_session is None:
@@ -173,7 +174,8 @@ async def attach(generation: Generation, durable_session: str | None) -> Generat
             attached = await child.request(request, ATTACH_S)
         except ChildRefusedError as refusal:
             if refusal.code == "session_busy" and asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(_BUSY_PAUSE_S)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
                 continue
             if refusal.code in _LOST:
                 raise LostSession(_EXPLAINED[refusal.code]) from None

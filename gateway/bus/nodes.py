@@ -47,12 +47,15 @@ class Nodes:
         self._living: dict[str, Node] = {}
         self.gone: tuple[str, ...] = ()
         """Incarnations whose lease had ended at the last renewal, not longer ago than a minute."""
+        self.next_end_ms = 0
+        """How long after the last renewal the first lease ends, unless its node renews it; milliseconds."""
 
     async def renew(self, info: NodeInfo) -> int:
         """Renews this node's lease and reads the others': the bus clock in milliseconds."""
         reply = await self._run(limits.NODE_LEASE_MS, _encode(info))
-        end = 2 + 2 * int(reply[1])
-        rows = reply[2:end]
+        end = 3 + 2 * int(reply[2])
+        rows = reply[3:end]
+        self.next_end_ms = int(reply[1]) - int(reply[0])
         self.gone = tuple(text(incarnation) for incarnation in reply[end:])
         by_name: dict[str, Node] = {}
         for incarnation, data in zip(rows[::2], rows[1::2], strict=True):

@@ -6,6 +6,7 @@ it has had contact for one lease again, so nobody loses anything to an outage th
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from gateway.bus.errors import BusUnavailable
@@ -19,6 +20,8 @@ log = get_logger("patrol")
 
 _SWEPT: Final = 200  # members of one partition and round
 _STEP_MS: Final = 2_000  # a clock that moved more than this beyond our own has stepped
+_ROUNDS: Final = 20  # between two looks at whose owner is gone
+_ROUNDS_GONE: Final = 2  # the same while the deployment misses a node
 _LEASE_S: Final = limits.NODE_LEASE_MS / 1000
 
 
@@ -31,37 +34,53 @@ class Patrol:
         self._succession = succession
         self._last_contact = 0.0
         self._trusted_from = 0.0  # no lapse or death is declared before
+        self._mourned: frozenset[str] = frozenset()  # the gone that a round has looked after
+        self._wake = asyncio.Event()
         self.shifts = 0
 
-    def contact(self) -> None:
-        """The lease was renewed just now."""
+    def contact(self) -> bool:
+        """The lease was renewed just now. Returns whether this node's own had ended meanwhile: others may have declared
+        it dead."""
         now = asyncio.get_running_loop().time()
-        if now - self._last_contact > _LEASE_S:
-            self._trusted_from = now + _LEASE_S if self._last_contact else now
+        lapsed = bool(self._last_contact) and now - self._last_contact > _LEASE_S
+        if lapsed:
+            self._trusted_from = now + _LEASE_S
         self._last_contact = now
+        if not self._mourned.issuperset(self._nodes.gone):
+            self._wake.set()
+        return lapsed
 
     def gap(self) -> None:
         """The bus was away, or its clock has been set: one lease of grace for everything."""
         self._trusted_from = asyncio.get_running_loop().time() + _LEASE_S
 
     @property
+    def in_contact(self) -> bool:
+        """Whether this node's lease holds as far as it knows."""
+        return asyncio.get_running_loop().time() - self._last_contact <= _LEASE_S
+
+    @property
     def trusted(self) -> bool:
         """Whether this node may declare a lapse or a death."""
-        now = asyncio.get_running_loop().time()
-        return now >= self._trusted_from and now - self._last_contact <= _LEASE_S
+        return asyncio.get_running_loop().time() >= self._trusted_from and self.in_contact
 
     async def run(self) -> None:
         """Rounds without end; the caller supervises them."""
         rounds = 0
         while True:
-            await asyncio.sleep(limits.SWEEP_MS / 1000)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limits.SWEEP_MS / 1000):
+                    await self._wake.wait()
+            self._wake.clear()
             if not self.trusted:
                 continue
             try:
-                await self.sweep()
                 rounds += 1
-                if rounds % 2 == 0 and (self._nodes.gone or rounds % 20 == 0):
+                gone = frozenset(self._nodes.gone)
+                if gone - self._mourned or rounds % (_ROUNDS_GONE if gone else _ROUNDS) == 0:
                     await self._succession.look_after(self._mine())
+                self._mourned = gone
+                await self.sweep()
             except BusUnavailable as error:
                 log.warning("a round could not reach the bus", error=error)
                 self.gap()

@@ -235,10 +235,9 @@ class Node:
         """The exit code, once it has ended."""
         process = self._running
         code = process.wait(within)
-        for thread in self._threads:
+        for thread, pipe in zip(self._threads, (process.stdout, process.stderr), strict=True):
             thread.join(within)
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
+            if pipe is not None and not thread.is_alive():
                 pipe.close()
         return code
 

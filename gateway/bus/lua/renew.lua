@@ -1,7 +1,7 @@
 -- A node's lease. KEYS[1] leases (a sorted set), KEYS[2] what each node says of itself (a hash). ARGV: incarnation,
--- lease in ms ('0' = give it up), what this node says (JSON). Returns {now, number of those that live, incarnation, info, …
--- of them, then the incarnations whose lease has ended}. A lease that ended a minute ago is forgotten, so both keys stay
--- as small as the deployment.
+-- lease in ms ('0' = give it up), what this node says (JSON). Returns {now, instant at which the next lease ends if nobody
+-- renews it, number of those that live, incarnation, info, … of them, then the incarnations whose lease has ended}. A lease
+-- that ended a minute ago is forgotten, so both keys stay as small as the deployment.
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 local function int(n) return string.format('%.0f', n) end
@@ -17,11 +17,11 @@ for _, dead in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(now - 600
 end
 redis.call('PEXPIRE', KEYS[1], 3600000)
 redis.call('PEXPIRE', KEYS[2], 3600000)
-local answer = { int(now), 0 }
-for _, incarnation in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now), '+inf')) do
-  answer[#answer + 1] = incarnation
-  answer[#answer + 1] = redis.call('HGET', KEYS[2], incarnation)
-  answer[2] = answer[2] + 1
+local living = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. int(now), '+inf', 'WITHSCORES')
+local answer = { int(now), living[2] or int(now), #living / 2 }
+for i = 1, #living, 2 do
+  answer[#answer + 1] = living[i]
+  answer[#answer + 1] = redis.call('HGET', KEYS[2], living[i])
 end
 for _, incarnation in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(now))) do
   answer[#answer + 1] = incarnation
