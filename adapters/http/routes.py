@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from starlette.routing import Route
+from starlette.routing import BaseRoute
 
 from adapters.http import clients, events, sessions, wire
 from adapters.http.description import description_routes
+from adapters.http.paths import Paths
 from adapters.http.resource import Operation, Resource
 from adapters.http.services import HttpServices
 from adapters.http.stream import stream
@@ -231,11 +232,12 @@ OPERATIONS: Final = (
 """Every operation, in the order in which the description lists them."""
 
 
-def routes(http: HttpServices, operations: Sequence[Operation] = OPERATIONS) -> list[Route]:
-    """The routes, one per path; whatever else is asked below a session is 404. The description goes with them."""
+def routes(http: HttpServices, operations: Sequence[Operation] = OPERATIONS) -> list[BaseRoute]:
+    """The routes; whatever else is asked below a session is 404, as a browser may read it. The description goes with
+    them."""
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
-    found = [Route(path, Resource(http, path, group)) for path, group in by_path.items()]
-    unknown = f"{_SESSION}/{{rest:path}}"
-    return [*found, Route(unknown, Resource(http, unknown, ())), *description_routes(operations)]
+    resources = {path: Resource(http, path, group) for path, group in by_path.items()}
+    unknown = Resource(http, f"{_SESSION}/{{rest}}", ())
+    return [Paths(resources, {_SESSION: unknown}), *description_routes(operations)]

@@ -81,7 +81,9 @@ class Calls:
         if len(self._closed) > CLOSED_CALLS_KEPT:
             del self._closed[next(iter(self._closed))]
 
-    def close_all(self) -> None:
-        """The run that they belong to has ended."""
-        for call in self.unsettled:
+    def close_all(self) -> tuple[ToolCall, ...]:
+        """The run that they belong to has ended: those that were open."""
+        closed = self.unsettled
+        for call in closed:
             self.close(call.call_id)
+        return closed

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from adapters.stdio.events import EndOfOutput, LostRequest, ProtocolEvent, Response, Violation
-from adapters.stdio.frames import Result
 from adapters.stdio.launch import Launched, LaunchError, LaunchSpec, close_all, launch
 from adapters.stdio.pipes import STALL_S, STDIN_BUFFER_BYTES, ErrorPipe, InputPipe, PipeClosedError, PipeStalledError
 from adapters.stdio.protocol import ChildProtocol
 from adapters.stdio.reaper import Reaper
 from adapters.stdio.reaper_process import kill_session
 from adapters.stdio.requests import Request, RequestError
+from adapters.stdio.results import Result
 from gateway.model.clean import DiagnosticText
 from gateway.observe.tasks import Tasks
 
@@ -168,6 +168,7 @@ class Child:
             launched.stdin,
             on_stalled=self._stalled,
             on_broken=self._deaf,
+            on_drained=self._write,
             stall_s=bounds.stall_s,
             max_bytes=bounds.stdin_bytes,
         )
@@ -180,13 +181,23 @@ class Child:
         return self._exited.result() if self._exited.done() else None
 
     def send(self, request: Request) -> None:
-        """Write a request whose answer is awaited as an event, if at all. Raises ChildGoneError, ChildStalledError."""
-        try:
-            self._stdin.write(request.data)
-        except PipeClosedError:
-            raise ChildGoneError("its stdin is closed") from None
-        except PipeStalledError:
-            raise ChildStalledError("it does not read") from None
+        """Write a request, or keep it until the child may have it; its answer is awaited as an event, if at all.
+        Raises ChildGoneError, ChildStalledError."""
+        if self._stdin.closed:
+            raise ChildGoneError("its stdin is closed")
+        waiting = self._stdin.waiting + self.protocol.queued_bytes
+        if self._stdin.stalled or waiting + len(request.data) > self._bounds.stdin_bytes:
+            raise ChildStalledError("it does not read")
+        self.protocol.queue(request)
+        self._write()
+        if self._stdin.closed:
+            raise ChildGoneError("its stdin is closed")
+
+    def _write(self) -> None:
+        """One frame at a time, so that what waits for the pipe can still be taken back."""
+        with suppress(PipeClosedError, PipeStalledError):
+            while not self._stdin.waiting and not self._stdin.closed and (request := self.protocol.next_request()):
+                self._stdin.write(request.data)
 
     async def request(self, request: Request, timeout: float) -> Result:
         """Write a request and wait ``timeout`` seconds for its result. Raises ChildRefusedError with the child's code,
@@ -243,6 +254,7 @@ class Child:
         if data:
             for event in self.protocol.receive(data):
                 self._tell(event)
+            self._write()
         else:
             self._end_of_output()
 
@@ -312,6 +324,7 @@ class Child:
     async def _descend(self, grace: float) -> None:
         if grace > 0:
             with suppress(RequestError, ChildError):
+                self.protocol.withdraw_queued()
                 if not self._output_ended.is_set():
                     self.send(self.protocol.shutdown())
             self._stdin.close()

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from adapters.stdio.frames import Method, Result, RunEvent, ToolCall
+from adapters.stdio.frames import RunEvent, ToolCall
 from adapters.stdio.reading import NoiseKind, ViolationReason
+from adapters.stdio.results import Method, Result
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from adapters.stdio.child import (
     spawn,
 )
 from adapters.stdio.failures import RunFailure
-from adapters.stdio.frames import Attached
 from adapters.stdio.launch import LaunchError, LaunchSpec
 from adapters.stdio.protocol import ChildProtocol
 from adapters.stdio.requests import RequestError, ToolDescriptor
+from adapters.stdio.results import Attached
 from adapters.stdio.services import StdioServices
 from gateway.config.settings import Agent
 from gateway.model.catalog import Catalog, Descriptor, own_descriptors
@@ -141,8 +141,14 @@ async def _initialize(
 
 
 async def _offer(child: Child, descriptors: tuple[Descriptor, ...]) -> None:
+    """``initialize``, with cards where the child has them: one that has not refuses before anything starts."""
     tools = [ToolDescriptor(d.name, d.description, d.input_schema, d.timeout_ms) for d in descriptors]
-    await child.request(child.protocol.initialize(tools), INITIALIZE_S)
+    try:
+        await child.request(child.protocol.initialize(tools, cards=True), INITIALIZE_S)
+    except ChildRefusedError as refusal:
+        if refusal.code != "unsupported_capability":
+            raise
+        await child.request(child.protocol.initialize(tools), INITIALIZE_S)
 
 
 async def _last_words(services: StdioServices, child: Child) -> DiagnosticText:

@@ -32,7 +32,7 @@ class InputPipe:
     """A child's stdin. What the pipe does not take at once waits here, within a bound of bytes and of time.
 
     ``on_stalled`` is called once, when no byte went for ``stall_s`` while some waited; ``on_broken`` once, when the
-    child has closed its end.
+    child has closed its end; ``on_drained`` whenever all that waited has gone.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class InputPipe:
         *,
         on_stalled: Callable[[], None],
         on_broken: Callable[[], None],
+        on_drained: Callable[[], None] = lambda: None,
         stall_s: float = STALL_S,
         max_bytes: int = STDIN_BUFFER_BYTES,
     ) -> None:
@@ -48,6 +49,7 @@ class InputPipe:
         self._descriptor = descriptor
         self._on_stalled = on_stalled
         self._on_broken = on_broken
+        self._on_drained = on_drained
         self._stall_s = stall_s
         self._max_bytes = max_bytes
         self._waiting = bytearray()
@@ -63,13 +65,18 @@ class InputPipe:
 
     @property
     def closed(self) -> bool:
-        """Whether the descriptor is closed."""
-        return self._descriptor < 0
+        """Whether nothing more can be written."""
+        return self._descriptor < 0 or self._closing
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the child has not read for its bound."""
+        return self._stalled
 
     def write(self, data: bytes) -> None:
         """Write, or keep for as soon as the child reads; whole or not at all. Raises PipeClosedError,
         PipeStalledError."""
-        if self._closing or self.closed:
+        if self.closed:
             raise PipeClosedError
         if self._stalled or len(self._waiting) + len(data) > self._max_bytes:
             raise PipeStalledError
@@ -96,7 +103,7 @@ class InputPipe:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self.closed:
+        if self._descriptor < 0:
             return
         if self._waiting:
             self._loop.remove_writer(self._descriptor)
@@ -117,7 +124,7 @@ class InputPipe:
 
     def _flush(self) -> None:
         taken = self._put(self._waiting)
-        if self.closed or not taken:
+        if self._descriptor < 0 or not taken:
             return
         del self._waiting[:taken]
         self._moved = self._loop.time()
@@ -128,6 +135,8 @@ class InputPipe:
                 self._timer = None
             if self._closing:
                 self.abort()
+            else:
+                self._on_drained()
 
     def _check(self) -> None:
         rest = self._moved + self._stall_s - self._loop.time()

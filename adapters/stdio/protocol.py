@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from adapters.stdio.calls import Calls
 from adapters.stdio.events import (
     EndOfOutput,
-    InFlight,
     LateEvent,
     LostRequest,
     Noise,
@@ -22,37 +21,20 @@ from adapters.stdio.events import (
     Response,
     Violation,
 )
-from adapters.stdio.frames import (
-    PROTOCOL_MARKER,
-    Admitted,
-    Envelope,
-    Initialized,
-    Method,
-    RunEvent,
-    RunFinished,
-    ToolCall,
-    ToolCancel,
-    ToolCard,
-)
+from adapters.stdio.frames import PROTOCOL_MARKER, Envelope, RunEvent, RunFinished, ToolCall, ToolCancel, ToolCard
 from adapters.stdio.lines import LineSplitter, OverlongLine
+from adapters.stdio.outgoing import Outgoing
 from adapters.stdio.reading import FrameError, NoiseKind, read_event, read_line, read_result
 from adapters.stdio.requests import (
-    AnswerApproval,
-    CancelTurn,
-    Empty,
     Initialize,
-    OpenSession,
-    PageHistory,
     Request,
-    RequestsSpentError,
     ResultRoom,
     ToolDescriptor,
     answer_call,
     encode_registry,
-    encode_request,
     result_room,
-    start_turn,
 )
+from adapters.stdio.results import Admitted, Initialized
 from gateway.model.clean import ModelJson, ModelText
 from gateway.model.limits import (
     CHILD_INPUT_FRAME_BYTES,
@@ -87,16 +69,14 @@ _PROMISED: Final[Mapping[str, int]] = {
 }
 
 
-class ChildProtocol:
+class ChildProtocol(Outgoing):
     """One child's life on the wire. ``requests`` is its budget of request ids (a test's own; else the protocol's)."""
 
     def __init__(self, *, requests: int = CHILD_REQUEST_IDS) -> None:
+        super().__init__(requests)
         self._lines = LineSplitter(CHILD_OUTPUT_FRAME_BYTES - 1, PROTOCOL_MARKER)
-        self._requests = requests
-        self._made = 0
         self._seq = 0
         self._instance_id: str | None = None
-        self._in_flight: dict[str, InFlight] = {}
         self._calls = Calls()
         self._asked: tuple[tuple[str, ...], tuple[str, ...] | None] = ((), None)
         self._capabilities: frozenset[str] = frozenset()
@@ -110,19 +90,9 @@ class ChildProtocol:
     # What is known.
 
     @property
-    def requests_left(self) -> int:
-        """Request ids that may still be spent, the one that is kept for ``shutdown`` counted."""
-        return self._requests - self._made
-
-    @property
     def instance_id(self) -> str | None:
         """The child's own name for this life; None before its first frame."""
         return self._instance_id
-
-    @property
-    def in_flight(self) -> tuple[InFlight, ...]:
-        """Requests without a response, oldest first."""
-        return tuple(self._in_flight.values())
 
     @property
     def open_calls(self) -> Mapping[str, ToolCall]:
@@ -213,8 +183,8 @@ class ChildProtocol:
         if envelope.id is None:
             if code is None:
                 raise FrameError("malformed_frame", "a result without an id")
-            return LostRequest(code, self._suspects(code))
-        request = self._in_flight.pop(str(envelope.id), None)
+            return self._lose(code)
+        request = self._taken(str(envelope.id))
         if request is None:
             raise FrameError("unknown_response", "no request in flight has this id")
         if code is not None:
@@ -231,15 +201,6 @@ class ChildProtocol:
                 if request.call_id is not None:
                     self._calls.close(request.call_id)
         return Response(request, result, None)
-
-    def _suspects(self, code: str) -> tuple[InFlight, ...]:
-        """All requests in flight, less those that the code cannot mean: ours are measured, so where a bound is the
-        reason only the largest can have been misjudged."""
-        suspects = self.in_flight
-        if code == "frame_too_large" and suspects:
-            largest = max(request.size for request in suspects)
-            return tuple(request for request in suspects if request.size == largest)
-        return suspects
 
     def _initialized(self, result: Initialized) -> None:
         required, tools = self._asked
@@ -272,10 +233,12 @@ class ChildProtocol:
             case ToolCancel():
                 if not self._calls.cancelled(event):
                     return LateEvent(name)
+                self._withdraw(event.call_id)
             case ToolCard() if TOOL_CARDS not in self._capabilities:
                 raise FrameError("not_negotiated", name)
             case RunFinished():
-                self._calls.close_all()
+                for call in self._calls.close_all():
+                    self._withdraw(call.call_id)
                 self._last_run, self._run = self._run, None
             case _:
                 pass
@@ -304,38 +267,6 @@ class ChildProtocol:
         self._asked = (required, None if tools is None else tuple(tool.name for tool in tools))
         return request
 
-    def status(self) -> Request:
-        """Answers at any time after ``initialize`` was sent."""
-        return self._make("status", Empty())
-
-    def shutdown(self) -> Request:
-        """The last request of a life; one id is always kept for it."""
-        return self._make("shutdown", Empty(), reserve=0)
-
-    def session_create(self) -> Request:
-        """A new session of the child's own."""
-        return self._make("session.create", Empty())
-
-    def session_open(self, session_id: str) -> Request:
-        """An earlier session, by its exact id."""
-        return self._make("session.open", OpenSession(session_id))
-
-    def history_page(self, session_id: str, revision: str, cursor: str | None = None) -> Request:
-        """A page of the child's own history."""
-        return self._make("history.page", PageHistory(session_id, revision, cursor))
-
-    def turn_start(self, session_id: str, prompt: ModelText) -> Request:
-        """A run. The prompt is at most 16,384 bytes of UTF-8, not blank, and its frame has the bound of all frames."""
-        return self._make("turn.start", start_turn(session_id, prompt))
-
-    def turn_cancel(self, session_id: str, run_id: str) -> Request:
-        """Ends the active run."""
-        return self._make("turn.cancel", CancelTurn(session_id, run_id))
-
-    def approval_answer(self, session_id: str, run_id: str, approval_id: str, *, allow: bool) -> Request:
-        """One answer to one question."""
-        return self._make("approval.answer", AnswerApproval(session_id, run_id, approval_id, allow))
-
     def tool_result(
         self,
         call_id: str,
@@ -362,12 +293,3 @@ class ChildProtocol:
     def _named(self) -> str:
         assert self._instance_id is not None, "a call came, so the child has named itself"
         return self._instance_id
-
-    def _make(self, method: Method, params: Struct, *, call_id: str | None = None, reserve: int = 1) -> Request:
-        if self.requests_left <= reserve:
-            raise RequestsSpentError(f"{self._made} of {self._requests} request ids are spent")
-        request_id = f"r{self._made + 1}"
-        data = encode_request(request_id, method, params)
-        self._made += 1
-        self._in_flight[request_id] = InFlight(request_id, method, len(data) - 1, call_id)
-        return Request(request_id, method, data, call_id)

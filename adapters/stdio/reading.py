@@ -19,18 +19,16 @@ from adapters.stdio.frames import (
     ERROR_CODES,
     PROTOCOL,
     PROTOCOL_MARKER,
-    RESULTS,
     RUN_EVENTS,
     VERSION,
     CardHead,
     Envelope,
-    Method,
-    Result,
     RunEvent,
     RunFinished,
     ToolCall,
     ToolCard,
 )
+from adapters.stdio.results import RESULTS, Method, Result
 from adapters.stdio.shape import deeper_than, members, repeats_a_name
 from gateway.model.limits import CHILD_JSON_DEPTH
 

@@ -14,7 +14,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from adapters.stdio.frames import PROTOCOL, VERSION, Method, ToolCall
+from adapters.stdio.frames import PROTOCOL, VERSION, ToolCall
+from adapters.stdio.results import Method
 from adapters.stdio.shape import deeper_than, repeats_a_name
 from gateway.model.clean import ModelJson, ModelText
 from gateway.model.limits import (
@@ -23,13 +24,13 @@ from gateway.model.limits import (
     CHILD_JSON_DEPTH,
     CHILD_PROMPT_BYTES,
     CHILD_REGISTRY_BYTES,
-    CHILD_RESULT_BYTES,
     CHILD_SCHEMA_BYTES,
     CHILD_SCHEMA_DEPTH,
     CHILD_TIMEOUT_MAX_MS,
     CHILD_TIMEOUT_MIN_MS,
     CHILD_TOOLS,
 )
+from gateway.model.results import result_bytes
 
 Bound: TypeAlias = Literal[
     "frame_bytes",
@@ -136,6 +137,30 @@ class PageHistory(Struct):
     cursor: str | None
 
 
+class ListPage(Struct):
+    """Params of ``session.list``, ``model.catalog``: both of them, or neither."""
+
+    revision: str | None
+    cursor: str | None
+
+
+class SetEffort(Struct, tag_field="mode", tag="set"):
+    """An effort of a selection."""
+
+    value: Literal["low", "medium", "high", "xhigh", "max"]
+
+
+class Select(Struct, omit_defaults=True):
+    """Params of ``selection.set``."""
+
+    session_id: str
+    selection_revision: str
+    catalog_revision: str
+    provider: str
+    model: str
+    effort: SetEffort | UnsetType = UNSET
+
+
 class StartTurn(Struct):
     """Params of ``turn.start``."""
 
@@ -222,9 +247,9 @@ def answer_call(
 ) -> AnswerCall:
     """``structured`` of None is left out; JSON's null is ``b"null"``. Raises TooLargeError, UnfitError."""
     compact = b"" if structured is None else compact_json(structured)
-    size = utf8_bytes(text) + len(compact)
-    if size > CHILD_RESULT_BYTES:
-        raise TooLargeError("result_bytes", size, CHILD_RESULT_BYTES)
+    size, limit = utf8_bytes(text) + len(compact), result_bytes(structured is not None)
+    if size > limit:
+        raise TooLargeError("result_bytes", size, limit)
     return _answer(instance_id, call, status, text, compact)
 
 
@@ -232,12 +257,13 @@ def result_room(instance_id: str, call: ToolCall, structured: ModelJson | None, 
     """The room for the text of an answer whose request id has at most ``id_bytes`` bytes. Raises TooLargeError,
     UnfitError."""
     compact = b"" if structured is None else compact_json(structured)
-    if len(compact) > CHILD_RESULT_BYTES:
-        raise TooLargeError("result_bytes", len(compact), CHILD_RESULT_BYTES)
+    limit = result_bytes(structured is not None)
+    if len(compact) > limit:
+        raise TooLargeError("result_bytes", len(compact), limit)
     # The longer of the two statuses is taken.
     empty = _answer(instance_id, call, "success", "", compact)
     taken = len(encode_request("r" * id_bytes, "client.tool.result", empty)) - 1
-    return ResultRoom(CHILD_RESULT_BYTES - len(compact), CHILD_INPUT_FRAME_BYTES - taken)
+    return ResultRoom(limit - len(compact), CHILD_INPUT_FRAME_BYTES - taken)
 
 
 def _answer(

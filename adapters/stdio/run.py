@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from adapters.stdio.cards import Cards
 from adapters.stdio.child import ChildError, ChildEvent, ChildRefusedError, Exited, Stalled
 from adapters.stdio.context import SessionContext
 from adapters.stdio.deltas import Deltas
@@ -19,7 +20,6 @@ from adapters.stdio.events import EndOfOutput, LateEvent, LostRequest, Noise, Re
 from adapters.stdio.failures import RunFailure
 from adapters.stdio.frames import (
     Activity,
-    Admitted,
     ApprovalRequested,
     Diagnostic,
     InputPersisted,
@@ -33,6 +33,7 @@ from adapters.stdio.frames import (
 from adapters.stdio.generation import Generation
 from adapters.stdio.messages import ClosedMessage, MessagesError, RunMessages
 from adapters.stdio.requests import RequestError
+from adapters.stdio.results import Admitted
 from adapters.stdio.run_calls import RunCalls
 from gateway.bus.sessions import NO_KEY, QueuedRun
 from gateway.model import events
@@ -71,6 +72,9 @@ class Run:
         )
         self._approvals: dict[str, asyncio.TimerHandle] = {}
         self._input_logged = False
+        self._cards = Cards()
+        self._client_activities: set[str] = set()
+        self._verdict: RunFailure | None = None  # why it is being ended, whatever its child says of that
         self.spoke = False
         self.cancelled = False
 
@@ -94,6 +98,20 @@ class Run:
         if self.cancelled:
             return
         self.cancelled = True
+        if self.generation is None:  # no child has it yet, and none need be waited for
+            self.fail(RunFailure.of("cancelled", "it was cancelled before an agent had it"))
+            return
+        asyncio.get_running_loop().call_later(CANCEL_S, self._give_up)
+        self._ask_to_end()
+
+    def exhaust(self) -> None:
+        """The child has hardly any request ids left: its open calls are answered, then it is to end the run; another
+        child takes the next one (bridge 9)."""
+        if self._verdict is not None or self.ended.done():
+            return
+        self._verdict = RunFailure.of("request_limit", "the run needed more requests than an agent may serve")
+        if self.calls is not None:
+            self.calls.give_up()
         asyncio.get_running_loop().call_later(CANCEL_S, self._give_up)
         self._ask_to_end()
 
@@ -121,21 +139,29 @@ class Run:
             timer.cancel()
         if self.calls is not None:
             self.calls.close()
+        payloads: list[EventPayload] = []
+        try:
+            payloads = self._last_words(outcome)
+        except Exception as error:  # a defect of ours; the run must have its end all the same
+            log.error("the end of a run is not whole", session_id=self._context.session_id, error=error)
+        fields = [(f"@{approval_id}", "deny") for approval_id in self._approvals]
+        self._context.write([*payloads, self._end(outcome)], ends_run=self.run_id, fields=fields)
+
+    def _last_words(self, outcome: RunFinished | RunFailure) -> list[EventPayload]:
         payloads = [*self._input(), *self._logged(self._messages.finish())]
-        fields: list[tuple[str, str]] = []
         for approval_id in self._approvals:
             payloads += self._denied(approval_id)
-            fields.append((f"@{approval_id}", "deny"))
         if isinstance(outcome, RunFinished) and outcome.persistence != "durable":
             shown = LogJson(_encode({"run_id": self.run_id, "persistence": outcome.persistence}))
             payloads.append(events.custom("persistence", shown))
-        payloads.append(self._end(outcome))
         self._deltas.flush()
-        self._context.write(payloads, ends_run=self.run_id, fields=fields)
+        return payloads
 
     def _end(self, outcome: RunFinished | RunFailure) -> EventPayload:
         if self.cancelled and not (isinstance(outcome, RunFinished) and outcome.outcome == "completed"):
             return events.run_cancelled(self.run_id)
+        if self._verdict is not None:
+            return events.run_failed(self.run_id, self._verdict.text)
         if isinstance(outcome, RunFailure):
             return events.run_failed(self.run_id, outcome.text)
         match outcome.outcome:
@@ -156,6 +182,9 @@ class Run:
         except MessagesError as error:
             log.warning("the child's messages break a rule", session_id=self._context.session_id, error=error)
             self.fail(RunFailure.of("protocol_violation", "the agent's messages were not consistent"))
+        except Exception as error:  # a defect of ours: a run with a hole in it must not look whole
+            log.error("an event was not handled", session_id=self._context.session_id, error=error)
+            self.fail(RunFailure.of("internal", "the gateway could not tell the run; it has been logged"))
 
     def _handle(self, event: ChildEvent) -> None:  # noqa: PLR0912 - one row for each kind of event
         match event:
@@ -197,7 +226,8 @@ class Run:
             case EndOfOutput() | Exited():
                 pass  # the session fails the run once the child's last words are there
             case ToolCard():
-                self._custom("card", {"activity_id": event.activity_id, "card": event.card})
+                if event.activity_id not in self._client_activities and self._cards.wanted(event):
+                    self._custom("card", {"activity_id": event.activity_id, "card": event.card})
             case LateEvent() | ToolCall() | ToolCancel():
                 pass
 
@@ -234,9 +264,11 @@ class Run:
         return [events.message_user(self._context.services.redactor.log_text(self._prompt))]
 
     def _activity(self, activity: Activity) -> None:
-        """Activities of client tools write nothing: their calls do. All others close the messages before them."""
+        """Activities and cards of client tools write nothing: their calls do. All others close the messages before
+        them."""
         native = self.generation.native if self.generation is not None else RESERVED
         if activity.kind == "tool" and activity.name in native:
+            self._client_activities.add(activity.activity_id)
             return
         payloads = self._close_messages()
         body = {

@@ -43,6 +43,7 @@ REQUESTS_KEPT: Final = 32
 """Request ids that must be left for answers and a cancel; with fewer the run ends (bridge 9)."""
 _STALE_TRIES: Final = 5
 _REFUSED: Final = ours_for_model("Error result_refused: the agent did not take the tool's result as it was.")
+_RUN_ENDS: Final = ours_for_model("Error run_gone: the run is being ended; the tool's work may have been done.")
 _COLLISION: Final = ours_for_model(
     "Error invalid_arguments: two names in the arguments became one when secrets were hidden."
 )
@@ -138,14 +139,17 @@ class RunCalls:
             self._answer_here(opened, f"Error invalid_arguments: {mismatch}", is_error=True)
             return
         self._dispatch(
-            opened, item, _encode(arguments) if name != call.name or "intent" in encoded.decode() else encoded
+            opened, item, _encode(arguments) if name != call.name or b"intent" in encoded else encoded
         )
 
     def _dispatch(self, opened: _Open, item: Item, arguments: bytes) -> None:
         services, call = self._context.services, opened.call
         try:
             shown = services.redactor.log_json(arguments)
-            executing = services.redactor.dispatch_json(arguments, by_name=self._context.agent.redact_arguments_by_name)
+            executing = None
+            if shown is not arguments:  # something was hidden: the client may be given more than the log
+                by_name = self._context.agent.redact_arguments_by_name
+                executing = services.redactor.dispatch_json(arguments, by_name=by_name)
         except RedactionCollision:
             self._answer_here(opened, _COLLISION, is_error=True)
             return
@@ -233,7 +237,7 @@ class RunCalls:
         if call_id in self._open and reason != Reason.RUN_GONE:
             text = FAILURES[Reason(reason), Outcome(outcome)]
             self._deliver(call_id, Answer(ModelText(text), True, None))
-            metrics.CALLS.labels(reason).inc()
+            metrics.CALLS.labels(outcome, reason).inc()
 
     def due_changed(self, call_id: str, due_ms: int) -> None:
         """The call waits for an earlier instant."""
@@ -294,7 +298,7 @@ class RunCalls:
         if self._drop(call_id) is None:
             return
         line: str | None = None
-        if tell:
+        if tell and self._told is not self._context.catalog:
             line = change_line(self._told, self._context.catalog, self._generation.native)
             self._told = self._context.catalog
         shown = self._context.services.redactor.model_text(line) if line is not None else None
@@ -331,6 +335,13 @@ class RunCalls:
         if opened is not None:
             self._context.services.timers.disarm(call_id)
         return opened
+
+    def give_up(self) -> None:
+        """The run is about to be ended: the child hears so for every open call, and their clients by the bus."""
+        for call_id, opened in list(self._open.items()):
+            if opened.item is not None:
+                self._context.services.calls.end(self._context.outbox, call_id, Event.END)
+            self._deliver(call_id, Answer(_RUN_ENDS, True, None), tell=False)
 
     def open_ids(self) -> tuple[str, ...]:
         """Calls that were dispatched and have no answer yet."""

@@ -1,18 +1,22 @@
-"""A session on the node that owns it: its queue of inputs, its generations of children, what is offered to them.
+"""A session on the node that owns it: its queue of inputs and what is asked of it beside them.
 
-Owns the order of runs and the life of children (bridge 3, 9). Messages of the bus come in by ``Runner``'s calls, which
-never wait; one task at a time works the queue off.
+Owns the order of runs (bridge 3, 9); its children are ``lineage.py``'s, what they are offered ``offering.py``'s.
+Messages of the bus come in by ``Runner``'s calls, which never wait; one task at a time works the queue off.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
-from adapters.stdio.child import Child, ChildEvent, ChildStuckError, Exited
+from adapters.stdio import enquiries
+from adapters.stdio.child import Child, ChildEvent, Exited
 from adapters.stdio.failures import RunFailure
 from adapters.stdio.frames import RunFinished
-from adapters.stdio.generation import Generation, LostSession, attach, start
+from adapters.stdio.generation import Generation
+from adapters.stdio.lineage import Lineage
+from adapters.stdio.offering import Offering
+from adapters.stdio.results import Selected
 from adapters.stdio.run import Run
 from adapters.stdio.services import StdioServices
 from gateway.bus.errors import BusUnavailable
@@ -20,23 +24,18 @@ from gateway.bus.outbox import Outbox
 from gateway.bus.sessions import QueuedRun, Resumption
 from gateway.config.settings import Agent
 from gateway.model import events
-from gateway.model.catalog import REFUSED_BY_CHILD, REFUSED_BY_PROVIDER, Catalog, DescriptorRedaction, build_catalog
-from gateway.model.errors import Refusal
+from gateway.model.catalog import Catalog
+from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
-from gateway.model.limits import CHILD_REQUEST_IDS
-from gateway.model.names import RESERVED, ToolKey
 from gateway.model.redaction import trusted
 from gateway.observe.log import get_logger
 from gateway.services.owners import Runner
 
 log = get_logger("session")
 
-REQUESTS_OF_A_GENERATION: Final = 3_500
-"""Request ids after which a child is replaced between runs (bridge 9); a run may use the rest."""
-_BACKOFF_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-_USED: Final = 64  # tools whose last use is remembered
+ENQUIRY_S: Final = 30.0
+"""For a question to a child, its start included."""
 _FLUSH_S: Final = 3.0
-_RETRY_S: Final = 0.5
 
 
 class AgentSession(Runner):
@@ -65,24 +64,23 @@ class AgentSession(Runner):
             on_lost=self._lost,
         )
         self._forget = forget
-        self._durable = resumption.child_session
-        redactor = services.redactor
-        self._redaction = DescriptorRedaction(redactor.model_text, redactor.schema_json)
-        self._catalog = build_catalog((), redaction=self._redaction, dynamic_tools=agent.dynamic_tools)
-        self._revisions: dict[str, int] = {}
-        self._excluded: dict[str, str] = {}
-        self._proven: set[str] = set()
-        self._used: list[str] = []
+        self._offering = Offering(services, agent, session_id, on_changed=self._catalog_changed)
+        self._lineage = Lineage(
+            services,
+            agent,
+            session_id,
+            self._offering,
+            durable=resumption.child_session,
+            on_event=self._child_event,
+            on_restart=self._restarted,
+        )
         self._marks: list[str] = []
-        self._stale = True
-        self._reading: asyncio.Task[None] | None = None
-        self._generation: Generation | None = None
         self._run: Run | None = None
         self._working: asyncio.Task[None] | None = None
         self._more = False
-        self._failures = 0
         self._closed = False
         self._leaving = False
+        self._in_use = asyncio.Lock()  # the child does one thing at a time: a run, or an enquiry
         self._coming: asyncio.Future[QueuedRun | None] | None = None
         if resumption.run_id is not None:  # its owner is gone: nobody can say what the child did
             gone = RunFailure.of("owner_gone", "the node that ran it is gone")
@@ -93,16 +91,16 @@ class AgentSession(Runner):
     @property
     def catalog(self) -> Catalog:
         """What is offered now, as far as this node has heard."""
-        return self._catalog
+        return self._offering.catalog
 
     @property
     def stale(self) -> bool:
-        """Whether the list has changed since ``catalog`` was built."""
-        return self._stale
+        """Whether the list has changed since ``catalog`` was built; so it may have while it is being read."""
+        return self._offering.stale
 
     def revision(self, client_id: str) -> int:
         """The revision of a registration's list that ``catalog`` was built from; 0 when it is not in it."""
-        return self._revisions.get(client_id, 0)
+        return self._offering.revision(client_id)
 
     def take_marks(self) -> str:
         """What became of answers at the child since the last write."""
@@ -127,16 +125,13 @@ class AgentSession(Runner):
 
     def used(self, model_name: str) -> None:
         """A tool was called."""
-        with suppress(ValueError):
-            self._used.remove(model_name)
-        self._used.insert(0, model_name)
-        del self._used[_USED:]
+        self._offering.used(model_name)
 
     def spent(self, generation: Generation) -> None:
         """The child has hardly any request ids left: its run ends, and another child comes (bridge 9)."""
         run = self._run
-        if run is not None and run.generation is generation and not run.ended.done():
-            run.fail(RunFailure.of("request_limit", "the run needed more requests than an agent may serve"))
+        if run is not None and run.generation is generation:
+            run.exhaust()
 
     # --- Runner
 
@@ -195,45 +190,13 @@ class AgentSession(Runner):
             elif record is not None and record.reason is not None and record.outcome is not None:
                 calls.failed(call_id, record.reason, record.outcome)
 
-    # --- what is offered
-
     def refresh(self) -> None:
         """Read the registrations again."""
-        self._stale = True
-        if self._reading is None and not self._closed:
-            self._reading = self.services.tasks.spawn("session.read_tools", self._read_tools())
+        self._offering.refresh()
 
-    async def _read_tools(self) -> None:
-        try:
-            while self._stale and not self._closed:
-                self._stale = False
-                try:
-                    found = await self.services.offers.all(self.session_id)
-                except BusUnavailable:
-                    self._stale = True
-                    await asyncio.sleep(_RETRY_S)
-                    continue
-                held: dict[ToolKey, str] = self._catalog.names
-                self._revisions = {stored.client_id: stored.revision for _, stored in found}
-                self._catalog = build_catalog(
-                    [registration for registration, _ in found],
-                    redaction=self._redaction,
-                    used=self._used,
-                    held=held,
-                    dynamic_tools=self.agent.dynamic_tools,
-                    excluded=self._excluded,
-                )
-        finally:
-            self._reading = None
+    def _catalog_changed(self) -> None:
         if self._run is not None and self._run.calls is not None:
             self._run.calls.catalog_changed()
-
-    async def _fresh_catalog(self) -> Catalog:
-        if self._stale:
-            self.refresh()
-        while self._reading is not None:
-            await asyncio.shield(self._reading)
-        return self._catalog
 
     # --- runs
 
@@ -262,10 +225,11 @@ class AgentSession(Runner):
     async def _turn(self, queued: QueuedRun) -> None:
         run = self._run = Run(self, queued)
         try:
-            generation = await self._ready_generation()
-            if not run.cancelled:
-                await run.begin(generation)
-                await run.ended
+            async with self._in_use:
+                generation = await self._prepared(run)
+                if generation is not None:
+                    await run.begin(generation)
+                    await run.ended
         except RunFailure as failure:
             run.fail(failure)
         except Refusal as refusal:  # of the node's capacity
@@ -276,94 +240,92 @@ class AgentSession(Runner):
             run.finish()
         await self._after(run)
 
+    async def _prepared(self, run: Run) -> Generation | None:
+        """A child for the run; None when the run has ended (by a cancel, say) before there was one."""
+        bound = asyncio.timeout(None)
+
+        def ended(_: object) -> None:
+            with suppress(RuntimeError):  # the child was ready in the same moment
+                bound.reschedule(asyncio.get_running_loop().time())
+
+        run.ended.add_done_callback(ended)
+        try:
+            async with bound:
+                generation = await self._lineage.ready()
+        except TimeoutError:
+            return None
+        finally:
+            run.ended.remove_done_callback(ended)
+        return None if run.ended.done() else generation
+
     async def _after(self, run: Run) -> None:
         """What a run's end says about its child and its tools."""
         generation, outcome = run.generation, run.ended.result() if run.ended.done() else None
         if generation is None:
             return
         if run.spoke:
-            self._proven |= generation.native
+            self._offering.spoke(generation.native)
         elif isinstance(outcome, RunFinished) and outcome.outcome == "failed":
-            suspects = generation.native - self._proven - RESERVED
-            self._exclude(suspects, REFUSED_BY_PROVIDER)
-        if isinstance(outcome, RunFailure) and self._generation is generation:
-            await self._stop_child()
+            self._offering.failed_unheard(generation.native)
+        if isinstance(outcome, RunFailure) and self._lineage.current is generation:
+            await self._lineage.stop()
 
-    def _exclude(self, names: frozenset[str] | set[str], why: str) -> None:
-        if names - self._excluded.keys():
-            self._excluded.update(dict.fromkeys(names, why))
-            self.refresh()
-
-    # --- children
-
-    async def _ready_generation(self) -> Generation:
-        """A child with the list as it is now, attached. Raises RunFailure, Refusal(NO_CAPACITY)."""
-        catalog = await self._fresh_catalog()
-        current = self._generation
-        if current is not None and current.alive and self._serves(current, catalog):
-            return current
-        await self.services.capacity.take(self.session_id, wait_s=self.services.limits.start_wait_s)
-        await asyncio.sleep(_BACKOFF_S[min(self._failures, len(_BACKOFF_S) - 1)])
-        try:
-            generation = await self._replace(catalog)
-        except RunFailure:
-            self._failures += 1
-            raise
-        self._failures = 0
-        return generation
-
-    def _serves(self, generation: Generation, catalog: Catalog) -> bool:
-        used = CHILD_REQUEST_IDS - generation.child.protocol.requests_left
-        return generation.fingerprint == catalog.native_fingerprint and used < REQUESTS_OF_A_GENERATION
-
-    async def _replace(self, catalog: Catalog) -> Generation:
-        """The next generation: started and initialised beside the one before, then attached in its stead."""
-        source: list[Child] = []  # what a child says before it is ready concerns nobody
-        generation = await start(
-            self.services,
-            self.agent,
-            self.session_id,
-            catalog,
-            lambda event: self._child_event(source, event),
-            requests=CHILD_REQUEST_IDS,
-        )
-        source.append(generation.child)
-        if generation.refused:
-            self._exclude(frozenset(item.model_name for item in catalog.items if item.native), REFUSED_BY_CHILD)
-        await self._stop_child()
-        try:
-            attached = await self._attach(generation)
-        except BaseException:
-            await _stop(generation.child)
-            raise
-        self._generation = attached
-        return attached
-
-    async def _attach(self, generation: Generation) -> Generation:
-        try:
-            return await attach(generation, self._durable)
-        except LostSession as lost:
-            if self.agent.on_lost_session == "error":
-                raise lost.failure from None
-            log.warning("a child's session is lost; it starts anew", session_id=self.session_id)
-            self._durable = None
-            self.write([events.error(trusted("the agent's session is lost; it starts anew without its history"))])
-            return await attach(generation, None)
-
-    def _child_event(self, source: list[Child], event: ChildEvent) -> None:
+    def _child_event(self, child: Child, event: ChildEvent) -> None:
         run = self._run
-        if run is None or run.generation is None or run.generation.child not in source:
+        if run is None or run.generation is None or run.generation.child is not child:
+            if isinstance(event, Exited):
+                log.warning("a child ended between runs", session_id=self.session_id, code=event.code)
             return
         if isinstance(event, Exited):
-            tail = source[0].stderr_tail(self.services.redactor.diagnostic)
+            tail = child.stderr_tail(self.services.redactor.diagnostic)
             run.fail(RunFailure.of("child_exited", "the agent ended during the run").with_last_words(tail))
         else:
             run.handle(event)
 
-    async def _stop_child(self) -> None:
-        generation, self._generation = self._generation, None
-        if generation is not None:
-            await _stop(generation.child)
+    def _restarted(self) -> None:
+        self.write([events.error(trusted("the agent's session is lost; it starts anew without its history"))])
+
+    # --- enquiries: what may be asked of the child between runs
+
+    async def history(self, cursor: str | None = None) -> enquiries.History:
+        """A page of the child's own history, redacted. Raises Refusal(CONFLICT) while a run is active or its cursor is
+        of an older history, Refusal(INVALID_REQUEST) for a cursor that is none, Refusal(NO_CAPACITY, CHILD_TIMEOUT)."""
+        async with self._idle_child() as generation:
+            return await enquiries.history(generation, self._lineage.revision, cursor, self.services.redactor)
+
+    async def models(self, cursor: str | None = None) -> enquiries.Models:
+        """A page of the models that may be selected, and the selection. Raises as ``history``."""
+        async with self._idle_child() as generation:
+            return await enquiries.models(generation, cursor)
+
+    async def select_model(self, provider: str, model: str, effort: enquiries.Effort | None = None) -> Selected:
+        """Another model from the next run on. Raises as ``history``, and Refusal(INVALID_REQUEST) for no such model."""
+        async with self._idle_child() as generation:
+            selected = await enquiries.select_model(generation, provider, model, effort)
+            self._lineage.revision = selected.history_revision
+            if selected.durable:
+                self._lineage.persisted(selected.session_id)
+                self.write([], fields=[("child_session", selected.session_id)])
+            return selected
+
+    @asynccontextmanager
+    async def _idle_child(self) -> AsyncGenerator[Generation]:
+        if self._in_use.locked() or self._run is not None or self._closed or self._leaving:
+            raise Refusal(Code.CONFLICT, "a run is active, or another question is being answered")
+        async with self._in_use:
+            self.services.timers.disarm(self._idle_key)
+            self.services.capacity.busy(self.session_id)
+            try:
+                async with asyncio.timeout(ENQUIRY_S):
+                    yield await self._lineage.ready()
+            except TimeoutError:
+                raise Refusal(Code.CHILD_TIMEOUT) from None
+            except RunFailure as failure:
+                log.warning("no child for a question", session_id=self.session_id, reason=failure.text)
+                raise Refusal(Code.CHILD_TIMEOUT, "the agent could not be started") from None
+            finally:
+                if self._working is None and not self._closed:
+                    self._rest()
 
     # --- rest and end
 
@@ -381,7 +343,7 @@ class AgentSession(Runner):
         self.services.capacity.idle(self.session_id, self._retire)
 
     def _retire(self) -> None:
-        if self._working is None and not self._closed:
+        if self._working is None and not (self._closed or self._in_use.locked()):
             self.services.tasks.spawn("session.retire", self._end(lost=False))
 
     def _lost(self, error: Exception) -> None:
@@ -415,15 +377,9 @@ class AgentSession(Runner):
         working = self._working
         if working is not None and working is not asyncio.current_task():
             await asyncio.wait([working], timeout=_FLUSH_S)
-        await self._stop_child()
+        self._offering.close()
+        await self._lineage.stop()
         self.services.capacity.free(self.session_id)
         if self.outbox.healthy:
             await self.outbox.drained(_FLUSH_S)
         self.outbox.close()
-
-
-async def _stop(child: Child) -> None:
-    try:
-        await child.stop()
-    except ChildStuckError as error:
-        log.error("a child does not end", error=error)

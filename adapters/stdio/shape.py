@@ -6,6 +6,8 @@ before anything is decoded. Sources: stdio protocol, Framing (32 containers; dup
 
 import json
 
+import msgspec
+
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
@@ -54,6 +56,12 @@ def repeats_a_name(text: bytes) -> bool:
     """
     if text.count(b":") < 2:
         return False
+    try:  # a name that stands twice is kept once, so what is decoded and encoded again has fewer members
+        again = msgspec.json.encode(msgspec.json.decode(text))
+        if b"\\u" not in text and again.count(b":") == text.count(b":"):
+            return False
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        pass  # not for this decoder: the slow way decides
     try:
         # Numbers stay text: 4,000 digits cost nothing, and no int limit is met.
         json.loads(text, object_pairs_hook=_once, parse_int=str, parse_float=str)

@@ -27,7 +27,8 @@ from gateway.observe import metrics
 __all__ = ["SocketServices", "Sockets", "endpoint"]
 
 EXTENSION: Final = "toolrelay.socket"
-"""An ASGI extension of our own server: ``set_max_size(bytes)``, so that a frame is refused before it is read."""
+"""An ASGI extension of our own server: ``set_max_size(bytes)``, so that a frame is refused before it is read, and
+``send_text(bytes)``, so that a frame is neither decoded nor encoded again on its way out."""
 
 _BEARER: Final = "bearer."
 
@@ -63,6 +64,7 @@ class Sockets:
                 set_max_size(limits.SOCKET_FRAME_BYTES)
 
         socket = Socket(self._services, receive, send, peer, next(self._numbers), opened=opened)
+        socket.send_text = extension.get("send_text")
         self.open.add(socket)
         self._empty.clear()
         metrics.SOCKETS.inc()

@@ -202,10 +202,11 @@ def _strict(raw: bytes) -> dict[str, Any]:
 
 
 def _typed(value: dict[str, Any]) -> wire.Op:
-    if value["op"] not in wire.OP_NAMES:
+    kind = wire.BY_NAME.get(value["op"])
+    if kind is None:
         raise Refusal(Code.INVALID_REQUEST, "op: there is no such op")
     try:
-        return msgspec.convert(value, cast("type[wire.Op]", wire.Op))
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         raise Refusal(Code.INVALID_REQUEST, _problem(str(error))) from None
 

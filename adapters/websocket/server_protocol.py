@@ -1,17 +1,19 @@
 """Our form of uvicorn's WebSocket connection: the close codes and bounds that ASGI has no word for.
 
-Give the class to uvicorn as ``ws=``. It differs in five things. A frame beyond the bound closes with 4413 before it is
+Give the class to uvicorn as ``ws=``. It differs in six things. A frame beyond the bound closes with 4413 before it is
 read whole, and the bound is the endpoint's to set (8 KiB before the first attach). A pong that does not come closes
 with 4408. A connection that is closing is aborted after a while, however little its peer reads. A message
 in very many fragments costs what one in one piece costs. Binary frames and bad
-UTF-8 are as the protocol has them. Must never look into a message.
+UTF-8 are as the protocol has them. What is sent in one turn of the loop is one write. Must never look into a message.
 """
 
 import asyncio
 import logging
 from typing import Any, Final
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
@@ -20,6 +22,8 @@ from adapters.websocket.endpoint import EXTENSION
 from adapters.websocket.protocol import Close
 
 LINGER_S: Final = 10.0
+WRITE_BYTES: Final = 64 * 1024
+"""So much waits for the turn's end at most; then it is written, so that the transport can say that it has enough."""
 
 
 class _Conn(ServerProtocol):
@@ -35,6 +39,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._unwritten = 0  # bytes of text frames that wait for the end of this turn of the loop
         self.conn = _Conn(
             extensions=self.conn.available_extensions,
             max_size=self.config.ws_max_size,
@@ -45,10 +50,36 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """The handshake; the app finds ``set_max_size`` among the extensions."""
         super().handle_connect(event)
         if self.response.status_code == 101:
-            self.scope["extensions"][EXTENSION] = {"set_max_size": self._set_max_size}  # pyright: ignore
+            self.scope["extensions"][EXTENSION] = {  # pyright: ignore
+                "set_max_size": self._set_max_size,
+                "send_text": self._send_text,
+            }
 
     def _set_max_size(self, size: int) -> None:
         self.conn.max_message_size = size
+
+    async def _send_text(self, data: bytes) -> None:
+        """A text frame of UTF-8. Raises ClientDisconnected, as ``send`` does."""
+        if not self.writable.is_set():
+            await self.writable.wait()
+        if self.disconnected or self.close_sent:
+            raise ClientDisconnected
+        try:
+            self.conn.send_text(data)
+        except InvalidState:
+            raise ClientDisconnected from None
+        if not self._unwritten:
+            self.loop.call_soon(self._write)
+        self._unwritten += len(data)
+        if self._unwritten > WRITE_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        """Whoever else writes takes what waits along, in its order; then there is nothing left here."""
+        self._unwritten = 0
+        data = b"".join(self.conn.data_to_send())
+        if data and not self.transport.is_closing():
+            self.transport.write(data)
 
     def handle_cont(self, event: Frame) -> None:
         """A fragment. Each would be an object of its own, and a message may come in millions of them."""

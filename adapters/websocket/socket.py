@@ -59,6 +59,7 @@ class Socket:
         "_waiting",
         "attachments",
         "outbound",
+        "send_text",
     )
 
     def __init__(
@@ -74,6 +75,7 @@ class Socket:
         self._services = services
         self._receive = receive
         self._send = send
+        self.send_text: Callable[[bytes], Awaitable[None]] | None = None  # a server's own way, where it has one
         self._opened = opened
         self.outbound: Final = Outbound(self._send_frame, self._on_signal, services.tasks)
         self.outbound.on_room = self._room
@@ -137,7 +139,10 @@ class Socket:
             self._room()
 
     async def _send_frame(self, frame: bytes) -> None:
-        await self._send({"type": "websocket.send", "text": frame.decode()})
+        if self.send_text is not None:
+            await self.send_text(frame)
+        else:
+            await self._send({"type": "websocket.send", "text": frame.decode()})
 
     def _keep_alive(self) -> None:
         self._keepalive = asyncio.get_running_loop().call_later(limits.KEEPALIVE_S, self._keep_alive)

@@ -162,7 +162,9 @@ OPS: Final[tuple[type[_Frame], ...]] = (
     Approve,
     Ping,
 )
-OP_NAMES: Final = frozenset(str(op.__struct_config__.tag) for op in OPS)
+BY_NAME: Final = {str(op.__struct_config__.tag): op for op in OPS}
+"""One op by its name. (A conversion to a union builds the union anew each time, to one struct it does not.)"""
+OP_NAMES: Final = frozenset(BY_NAME)
 
 Status = Literal["idle", "active"]
 

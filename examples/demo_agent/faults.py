@@ -54,10 +54,10 @@ class Settings:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.byte_at_a_time:
             output.piece = 1
+        write_stderr(self.stderr_bytes)
         if self.die_after_frames is not None:
             output.on_written = self.after_write
             self.after_write(0)
-        write_stderr(self.stderr_bytes)
         if self.banner is not None:
             output.queue_bytes(self.banner.encode() + b"\n")
 

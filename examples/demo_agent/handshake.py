@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import cards
 import registry
 from frames import Refused, as_list, fields, is_id
 
@@ -27,6 +28,7 @@ BASE: Final = (
 ON_REQUEST: Final = frozenset({"session.discover", "model.catalog.status", "model.refresh", "operation.cancel"})
 """Listed always, but ``unsupported_capability`` for whoever did not require them."""
 CLIENT_TOOLS: Final = "client.tools"
+TOOL_CARDS: Final = "tool.cards"
 REQUIRED: Final = 16
 REQUIRED_WITH_TOOLS: Final = 18
 
@@ -94,10 +96,18 @@ class Negotiated:
         """Whether a method that must be required was."""
         return method not in ON_REQUEST or method in self.required
 
+    @property
+    def cards(self) -> bool:
+        """Whether cards were asked for."""
+        return TOOL_CARDS in self.required
+
     def result(self, status: dict[str, Any]) -> dict[str, Any]:
         """The result of ``initialize``."""
         answer: dict[str, Any] = {"capabilities": list(BASE), "limits": LIMITS, "status": status}
         extensions = {name: EXTENSIONS[name] for name in EXTENSIONS if name in self.required}
+        if self.cards:
+            answer["capabilities"].append(TOOL_CARDS)
+            extensions[TOOL_CARDS] = cards.EXTENSION
         if self.tools is not None:
             offered = {"tools": list(self.tools), "limits": registry.LIMITS}
             answer["capabilities"].append(CLIENT_TOOLS)
@@ -125,7 +135,7 @@ def negotiate(params: Any) -> Negotiated:
         raise Refused("invalid_params")
     given = value.get("client_tools")
     tools = None if given is None else registry.read(given)
-    if not set(names) <= {*BASE, CLIENT_TOOLS}:
+    if not set(names) <= {*BASE, CLIENT_TOOLS, TOOL_CARDS}:
         raise Refused("unsupported_capability")
     if wants_tools != (tools is not None):
         raise Refused("invalid_params")

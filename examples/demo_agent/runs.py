@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import cards
 from calls import Answer, Broker, Call, CallFailed
 from output import Output, Unavailable
 from redact import redact, summary
@@ -68,18 +69,22 @@ class Started:
     name: str
     activity_id: str
     call: Call | str
+    task_id: str | None = None
 
 
 class Run:
     """One run of one session. ``host`` is the loop around it: only the faults of a script reach for it."""
 
-    def __init__(self, *, output: Output, broker: Broker, session: Session, prompt: str, host: "Loop") -> None:
+    def __init__(
+        self, *, output: Output, broker: Broker, session: Session, prompt: str, host: "Loop", with_cards: bool = False
+    ) -> None:
         self.id = str(uuid.uuid4())
         self.output = output
         self.broker = broker
         self.session = session
         self.prompt = prompt
         self.host = host
+        self.with_cards = with_cards
         self.messages: list[Message] = []
         self.abandoned: list[Call] = []
         self.approvals: dict[str, bool | None] = {}
@@ -210,11 +215,22 @@ class Run:
             data = {"message_id": message.id, "part": number, "text": piece, "partial": partial}
             self.emit("message.reconcile", {**data, "last_part": number == len(pieces) - 1})
 
-    def _activity(self, activity_id: str, kind: str, state: str, name: str) -> None:
+    def _activity(self, activity_id: str, kind: str, state: str, name: str, task_id: str | None = None) -> None:
         data = {"activity_id": activity_id, "kind": kind, "state": state, "name": summary(name), "summary": state}
         self.emit("activity", data)
         if kind == "tool":
             self.session.append("activity", id=activity_id, name=summary(name), state=state)
+            if self.with_cards:
+                self._cards(activity_id, state, summary(name), task_id)
+
+    def _cards(self, activity_id: str, state: str, name: str, task_id: str | None) -> None:
+        if state == "started":
+            known = [cards.snapshot(activity_id, n, name if n else None, task_id=task_id) for n in range(2)]
+        else:
+            outcome = "success" if state == "completed" else "failure"
+            known = [cards.snapshot(activity_id, 2, name, task_id=task_id, outcome=outcome)]
+        for card in known:
+            self.emit("tool.card", {"activity_id": activity_id, "part": 0, "last_part": True, "card": card})
 
     @contextmanager
     def activity(self, kind: str, name: str, *, announce: int = 1) -> Generator[None]:
@@ -233,7 +249,7 @@ class Run:
         """Ask for a call, and do not wait for it."""
         self.check()
         activity_id = str(uuid.uuid4())
-        self._activity(activity_id, "tool", "started", name)
+        self._activity(activity_id, "tool", "started", name, who.task_id)
         if self._unreconciled is not None:
             self._reconcile(self._unreconciled, partial=True)
             self._unreconciled = None
@@ -244,9 +260,9 @@ class Run:
             "subagent_id": who.subagent_id,
         }
         try:
-            return Started(name, activity_id, self.broker.open(scope, name, arguments, call_id))
+            return Started(name, activity_id, self.broker.open(scope, name, arguments, call_id), who.task_id)
         except CallFailed as failure:
-            return Started(name, activity_id, str(failure))
+            return Started(name, activity_id, str(failure), who.task_id)
 
     def _outcome(self, call: Call | str) -> Answer:
         if isinstance(call, str):
@@ -259,7 +275,8 @@ class Run:
     def end(self, started: Started) -> Answer:
         """Wait for a call that was begun; a failed one is an answer too."""
         answer = self._outcome(started.call)
-        self._activity(started.activity_id, "tool", "failed" if answer.failed else "completed", started.name)
+        state = "failed" if answer.failed else "completed"
+        self._activity(started.activity_id, "tool", state, started.name, started.task_id)
         self.check()
         return answer
 

@@ -273,7 +273,14 @@ class Service:
         value = fields(request.params, {"session_id": is_session_id, "prompt": _is_prompt})
         self._idle()
         session = self.desk.attached(value["session_id"])
-        run = Run(output=self.output, broker=self.broker, session=session, prompt=value["prompt"], host=self.host)
+        run = Run(
+            output=self.output,
+            broker=self.broker,
+            session=session,
+            prompt=value["prompt"],
+            host=self.host,
+            with_cards=self.negotiated.cards,
+        )
         self.run = run
         self.output.respond(request.id, result={"run_id": run.id, "accepted": True})
         echo = self.desk.selection["model"] == "echo"

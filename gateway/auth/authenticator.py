@@ -35,6 +35,7 @@ class Authenticator:
         self._sessions = sessions
         self._now_ms = now_ms
         self._found: OrderedDict[str, dict[str, TokenHolder]] = OrderedDict()  # by session, then by hash
+        self._by_hash: dict[str, TokenHolder] = {}
         self._forgotten = 0
 
     async def authenticate(self, credential: str | None) -> Principal:
@@ -42,6 +43,8 @@ class Authenticator:
         if not credential:
             raise Refusal(Code.UNAUTHORIZED)
         hashed = tokens.digest(credential)
+        if (known := self._by_hash.get(hashed)) is not None and known.expires_ms > self._now_ms():
+            return known
         read = tokens.read_session_token(credential)
         if read is not None:
             return await self._token(read.session_id, hashed)
@@ -65,21 +68,28 @@ class Authenticator:
                 self._remember(hashed, holder)
         if holder.expires_ms <= self._now_ms():
             self._found.get(session_id, {}).pop(hashed, None)
+            self._by_hash.pop(hashed, None)
             raise Refusal(Code.UNAUTHORIZED)
         return holder
 
     def _remember(self, hashed: str, holder: TokenHolder) -> None:
         self._found.setdefault(holder.session_id, {})[hashed] = holder
+        self._by_hash[hashed] = holder
         self._found.move_to_end(holder.session_id)
         if len(self._found) > _CACHED_SESSIONS:
-            self._found.popitem(last=False)
+            self._drop(self._found.popitem(last=False)[1])
+
+    def _drop(self, holders: dict[str, TokenHolder] | None) -> None:
+        for hashed in holders or ():
+            self._by_hash.pop(hashed, None)
 
     def forget(self, session_id: str) -> None:
         """A token of the session was revoked, or the session deleted: its tokens are looked up again."""
         self._forgotten += 1
-        self._found.pop(session_id, None)
+        self._drop(self._found.pop(session_id, None))
 
     def forget_all(self) -> None:
         """A revocation may have been missed."""
         self._forgotten += 1
         self._found.clear()
+        self._by_hash.clear()

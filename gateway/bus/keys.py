@@ -6,6 +6,7 @@ session's further keys from its base; their names stand in docs/redis-keys.md, w
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from uuid import UUID
 
@@ -14,6 +15,10 @@ from gateway.model.limits import PARTITIONS
 PERMANENT: Final = ("{g}:sessions:*", "{p??}:due", "{p??}:work")
 """Keys without a lifetime (patterns behind the prefix): the index of sessions by creation, one per agent, repaired by
 whoever reads it; what is due in a partition, and its sessions with work, which hold what is open and nothing else."""
+
+
+_REMEMBERED: Final = 4_096
+"""Sessions whose names are kept: every step of a call asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +90,11 @@ class Keys:
         self.nodes: Final = f"{prefix}:{{nodes}}:info"
         self.nodes_tag: Final = "nodes"
         self.index_tag: Final = "g"
-
-    def session(self, session_id: str) -> SessionKeys:
+        self.session: Final = lru_cache(_REMEMBERED)(self._session)
         """The keys of a session. ``session_id`` is a canonical UUID (36 characters); anything else is a defect of the
         caller: ids of requests are checked where they come in."""
+
+    def _session(self, session_id: str) -> SessionKeys:
         tag = self.tags[UUID(session_id).int % PARTITIONS]
         return SessionKeys(session_id, tag, f"{self.root(tag)}{session_id}", self.due(tag))
 

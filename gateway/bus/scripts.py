@@ -5,6 +5,7 @@ files and its own file, so a rule stands in one place for Python and Lua.
 """
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -38,25 +39,45 @@ def _source(name: str) -> str:
     return (files("gateway.bus") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
 
 
-def _table() -> str:
-    rows: list[str] = []
-    for state, cells in TABLE.items():
-        columns = ", ".join(
-            f"['{event.value}'] = {{ to = '{cell.to.value}', verdict = '{cell.verdict.value}'"
-            + (f", reason = '{cell.reason.value}'" if cell.reason else "")
-            + " }"
-            for event, cell in cells.items()
-        )
-        rows.append(f"  ['{state.value}'] = {{ {columns} }},")
-    return "local TABLE = {\n" + "\n".join(rows) + "\n}\n"
+def _step() -> str:
+    """The table as a function: ``step(state, event)`` is the state that follows, the verdict, the reason.
 
-
-def _failures() -> str:
+    A table of tables would be made anew at every run of a script.
+    """
     rows = [
-        f"  ['{reason.value} {outcome.value}'] = [==[{json.dumps(text)}]==],"
+        f"  if state == '{state.value}' and event == '{event.value}' then return '{cell.to.value}', "
+        f"'{cell.verdict.value}'" + (f", '{cell.reason.value}'" if cell.reason else "") + " end\n"
+        for state, cells in TABLE.items()
+        for event, cell in cells.items()
+    ]
+    return "local function step(state, event)\n" + "".join(rows) + "end\n"
+
+
+def _failure_text() -> str:
+    rows = [
+        f"  if reason == '{reason.value}' and outcome == '{outcome.value}' then return [==[{json.dumps(text)}]==] end\n"
         for (reason, outcome), text in FAILURES.items()
     ]
-    return "local FAILURES = {\n" + "\n".join(rows) + "\n}\n"
+    return "local function failure_text(reason, outcome)\n" + "".join(rows) + "end\n"
+
+
+_FUNCTION: Final = re.compile(r"^local function (\w+)\(.*?^end\n", re.DOTALL | re.MULTILINE)
+_WORD: Final = re.compile(r"\w+")
+
+
+def used_of(shared: str, own: str) -> str:
+    """``shared`` without the functions that ``own`` does not reach: each would be made anew at every run.
+
+    A function of the shared files begins with ``local function`` and ends with ``end``, both at the line's begin.
+    """
+    bodies = {found.group(1): found.group() for found in _FUNCTION.finditer(shared)}
+    reached: set[str] = set()
+    words = set(_WORD.findall(own))
+    while more := (words & bodies.keys()) - reached:
+        reached |= more
+        for name in more:
+            words.update(_WORD.findall(bodies[name]))
+    return _FUNCTION.sub(lambda found: found.group() if found.group(1) in reached else "", shared)
 
 
 class Scripts:
@@ -76,7 +97,7 @@ class Scripts:
         numbers = ", ".join(f"{name} = {value}" for name, value in constants.items())
         publish = "SPUBLISH" if sharded else "PUBLISH"
         head = f"local C = {{ {numbers}, publish = '{publish}', home_gone = [==[{_HOME_GONE}]==] }}\n"
-        self._shared = head + _table() + _failures() + "".join(_source(name) for name in _SHARED)
+        self._shared = head + _step() + _failure_text() + "".join(_source(name) for name in _SHARED)
         self.create: Final = self._script("create")
         self.delete: Final = self._script("delete")
         self.token_add: Final = self._script("token_add")
@@ -107,7 +128,8 @@ class Scripts:
         self.renew: Final = self._script("renew")
 
     def _script(self, name: str) -> Script:
-        return Script(_source(name) if name in _ALONE else self._shared + _source(name))
+        own = _source(name)
+        return Script(own if name in _ALONE else used_of(self._shared, own) + own)
 
     def all(self) -> tuple[Script, ...]:
         """Every script, to be loaded on each connect."""

@@ -4,7 +4,8 @@ The same table is rendered into the bus' Lua scripts (``gateway/bus/scripts.py``
 ``tests/model/test_call.py`` and drawn in docs/calls.md. Whatever the table does not name cannot happen.
 
 Guards that come before the table, in this order: a client that does not own the call is told that there is no such
-call; a due instant that has passed is applied (``DUE``) before whatever arrived late.
+call; a due instant that has passed is applied (``DUE``) before whatever arrived late; a registration that is gone has no
+calls any more (bridge 7).
 """
 
 from collections.abc import Mapping
@@ -176,6 +177,8 @@ def step(
         call, _ = step(call, Event.DUE, now_ms)
     if event is Event.DUE and call.open and not call.due.passed(now_ms):
         return call, Verdict.IGNORED
+    if event in (Event.ACK, Event.ANSWER) and call.reason is Reason.CLIENT_GONE:
+        return call, Verdict.NOT_FOUND
     cell = TABLE[call.state][event]
     if cell.verdict is not Verdict.APPLIED:
         return call, _repeat(call, event, digest) or cell.verdict

@@ -17,6 +17,7 @@ from gateway.model.strictjson import json_depth
 from gateway.model.text import cut_bytes, escaped_bytes
 
 STRUCTURED_DEPTH: Final = 24
+_STRUCTURED_NOTE: Final = 30  # the child counts what it will write around a structured value (stdio protocol, Seen)
 _STRUCTURED_FIELD: Final = len(b',"structured":')
 PART_BYTES: Final = 30_000
 """UTF-8 bytes of a part: the child's bound less the lines that go with a part."""
@@ -34,6 +35,11 @@ class Fitted(msgspec.Struct, frozen=True):
     text: ModelText
     structured: ModelJson | None = None
     parts: tuple[ModelText, ...] = ()
+
+
+def result_bytes(structured: bool) -> int:
+    """What text and compact structured value of one answer may have together, in bytes of UTF-8."""
+    return CHILD_RESULT_BYTES - (_STRUCTURED_NOTE if structured else 0)
 
 
 def fit_result(
@@ -95,7 +101,7 @@ def _longest(text: str) -> int:
 
 def _fits(text: str, structured: bytes | None, overhead: int) -> bool:
     size = len(text.encode()) + len(structured or b"")
-    if size > CHILD_RESULT_BYTES:
+    if size > result_bytes(structured is not None):
         return False
     frame = overhead + escaped_bytes(text) + (0 if structured is None else _STRUCTURED_FIELD + len(structured))
     return frame <= CHILD_INPUT_FRAME_BYTES

@@ -23,13 +23,17 @@ _SEQUENCES: Final = re.compile(
 )
 _CONTROLS: Final = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 _DIRTY: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_CLEAN_ASCII: Final = bytes((9, 10, *range(32, 127)))
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 def clean_text(text: str) -> str:
     """``text`` without controls (LF and tab stay) and escape sequences; CR LF and CR become LF, a lone surrogate
     U+FFFD (bridge 6). Everything else stays, U+2028 too."""
-    if not _DIRTY.search(text):
+    if text.isascii():  # most are, and twenty times as fast to look through
+        if not text.encode().translate(None, _CLEAN_ASCII):
+            return text
+    elif not _DIRTY.search(text):
         return text
     text = _SURROGATES.sub("\ufffd", text)
     if "\x1b" in text or not text.isascii():

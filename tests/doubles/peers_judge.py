@@ -61,8 +61,8 @@ def risky_judge(folder: Path) -> Generator[dict[str, str]]:
                 stream = link.makefile("rwb")
                 while stream.readline():
                     questions = json.loads(_body(cast(BinaryIO, stream))).get("questions", {})
-                    verdict = {"type": "score", "score": 2.0, "confidence": 1.0}
-                    verdict["probabilities"] = {"0": 0.0, "1": 0.0, "2": 1.0}
+                    certain = {"0": 0.0, "1": 0.0, "2": 1.0}
+                    verdict = {"type": "score", "score": 2.0, "confidence": 1.0, "probabilities": certain}
                     answer = json.dumps({"model": "stand-in", "answers": dict.fromkeys(questions, verdict)}).encode()
                     head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(answer)}\r\n\r\n"
                     stream.write(head.encode() + answer)

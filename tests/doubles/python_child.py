@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.stdio.child import Child, ChildBounds, ChildEvent
-from adapters.stdio.frames import Status
+from adapters.stdio.results import Status
 
 PRELUDE = """
 import itertools, json, os, signal, subprocess, sys, threading, time

@@ -18,4 +18,4 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     ]
     with Node(folder, agents=agents) as running:
         yield running
-        running.assert_clean()
+        running.assert_clean("violation")  # children that break the protocol are asked to, and are told of

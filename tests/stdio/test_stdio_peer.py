@@ -13,14 +13,9 @@ from adapters.stdio.child import Child, ChildRefusedError, Exited, spawn
 from adapters.stdio.events import EndOfOutput, LostRequest, Noise, Response
 from adapters.stdio.frames import (
     Activity,
-    Admitted,
-    Attached,
-    HistoryPage,
-    Initialized,
     InputPersisted,
     MessageDelta,
     MessageReconcile,
-    ResultAccepted,
     RunFinished,
     ToolCall,
     ToolCancel,
@@ -31,6 +26,7 @@ from adapters.stdio.messages import ClosedMessage, RunMessages
 from adapters.stdio.reaper import Reaper
 from adapters.stdio.reaper_process import session_members
 from adapters.stdio.requests import ToolDescriptor
+from adapters.stdio.results import Admitted, Attached, HistoryPage, Initialized, ResultAccepted
 from gateway.model.clean import DiagnosticText, ModelJson, ModelText
 from tests.doubles.python_child import Listener
 from tests.doubles.scripted_model import scripted_model, write_home

@@ -7,17 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.stdio.events import EndOfOutput, Noise, Response, Violation
-from adapters.stdio.frames import (
-    Activity,
-    Attached,
-    Diagnostic,
-    MessageDelta,
-    RunFinished,
-    Status,
-    ToolCall,
-    ToolCancel,
-)
+from adapters.stdio.frames import Activity, Diagnostic, MessageDelta, RunFinished, ToolCall, ToolCancel
 from adapters.stdio.requests import CallClosedError
+from adapters.stdio.results import Attached, Status
 from tests.doubles.child_frames import INSTANCE, RUN, SESSION, line
 from tests.doubles.started_protocol import answer, started, violation_of
 

@@ -58,8 +58,8 @@ def test_a_result_has_32768_bytes(machine: ChildProtocol, character: str):
 
 
 def test_structured_counts_compactly_and_its_null_is_something(machine: ChildProtocol):
-    assert refused(machine, "x" * 32_765, b"null").size == 32_769
-    request = result(machine, "x" * 32_764, b"  null ")
+    assert refused(machine, "x" * 32_735, b"null").size == 32_739
+    request = result(machine, "x" * 32_734, b"  null ")
     assert request.data.endswith(b'"structured":null}}\n')
 
 

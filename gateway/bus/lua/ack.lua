@@ -4,13 +4,17 @@ if not open_session() then return redis.error_reply('TR not_found') end
 local call = load_call(ARGV[2])
 if not call or call.client ~= ARGV[1] then return redis.error_reply('TR not_found') end
 settle_if_late(call)
-local cell = TABLE[call.state].ack
-if cell.verdict == 'applied' then
+if call.reason == 'client_gone' then  -- a registration that is gone has no calls any more (bridge 7)
+  commit()
+  return redis.error_reply('TR not_found')
+end
+local to, verdict = step(call.state, 'ack')
+if verdict == 'applied' then
   local instant = now + C.result
   if call.refused then instant = math.min(instant, call.due) end
   local due = wait_until(call, instant)
   local event = append('{"type":"client_tool_acked","client_id":"' .. call.client .. '","call_id":"' .. call.id .. '"}')
-  redis.call('HSET', call_key(call.id), 'state', cell.to, 'acked', int(session.seq), 'due', due)
+  redis.call('HSET', call_key(call.id), 'state', to, 'acked', int(session.seq), 'due', due)
   commit()
   return event
 end

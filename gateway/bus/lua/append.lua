@@ -19,7 +19,7 @@ end
 if ARGV[3] ~= '' then
   for _, id in ipairs(redis.call('HKEYS', base .. ':open')) do
     local call = load_call(id)
-    if call and is_open(call) then fail(call, TABLE[call.state]['end'], nil) end
+    if call and is_open(call) then fail(call, reason_of(call, 'end'), nil) end
   end
   if redis.call('HGET', base, 'run') == ARGV[3] then redis.call('HDEL', base, 'run', 'run_entry') end
 end

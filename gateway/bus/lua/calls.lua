@@ -1,4 +1,4 @@
--- Calls: the record, the one step function over TABLE (gateway/model/call.py), and what a failure writes.
+-- Calls: the record, what follows from step() (gateway/model/call.py's table), and what a failure writes.
 -- Rendered behind prelude.lua into every script that may settle a call.
 
 local function call_key(id)
@@ -30,10 +30,14 @@ local function settle(call, ...)
   redis.call('ZREM', due_key, due_member(call.id))
 end
 
-local function fail(call, cell, detail)
+local function reason_of(call, event)
+  local _, _, reason = step(call.state, event)
+  return reason
+end
+
+local function fail(call, reason, detail)
   local begun = call.acked or call.refused or call.attempt > 1
   local outcome = begun and 'unknown' or 'not_started'
-  local reason = cell.reason
   if call.refused and (reason == 'ack_timeout' or reason == 'result_timeout') then
     reason = 'result_timeout'
     detail = 'answer_refused'
@@ -44,7 +48,7 @@ local function fail(call, cell, detail)
     '","reason":"' .. reason .. '","outcome":"' .. outcome .. '"' ..
     (detail and (',"detail":"' .. detail .. '"') or '') .. '}')
   append('{"type":"tool_result","call_id":"' .. call.id .. '","content":[{"type":"text","data":{"text":' ..
-    FAILURES[reason .. ' ' .. outcome] .. '}}],"is_error":true}')
+    failure_text(reason, outcome) .. '}}],"is_error":true}')
   tell_owner('F', call.id, reason, outcome)
 end
 
@@ -57,7 +61,7 @@ end
 
 -- The guards of step() that come before the table: a late event settles the call first.
 local function settle_if_late(call)
-  if is_open(call) and now >= call.due then fail(call, TABLE[call.state].due, nil) end
+  if is_open(call) and now >= call.due then fail(call, reason_of(call, 'due'), nil) end
 end
 
 -- Sets what the call waits for next.
@@ -89,7 +93,7 @@ local function leave_calls(client_id, kept)
         if kept and redis.call('HGET', call_key(call.id), 'idempotent') == '1' then
           left[#left + 1] = call
         else
-          fail(call, TABLE[call.state].leave, nil)
+          fail(call, reason_of(call, 'leave'), nil)
         end
       end
     end
@@ -101,7 +105,7 @@ end
 local function retake_calls(calls, heir)
   for _, call in ipairs(calls) do
     local v = redis.call('HMGET', call_key(call.id), 'tool', 'args', 'log_args')
-    call.client, call.attempt, call.state = heir, call.attempt + 1, TABLE[call.state].retake.to
+    call.client, call.attempt, call.state = heir, call.attempt + 1, (step(call.state, 'retake'))
     local due = wait_until(call, now + C.ack)
     redis.call('HDEL', call_key(call.id), 'acked', 'refused')
     redis.call('HSET', base .. ':open', call.id, heir)

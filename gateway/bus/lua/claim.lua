@@ -10,7 +10,7 @@ local run_id = redis.call('HGET', base, 'run')
 if run_id and ARGV[4] ~= '' then
   for _, id in ipairs(redis.call('HKEYS', base .. ':open')) do
     local call = load_call(id)
-    if call and is_open(call) then fail(call, TABLE[call.state]['end'], nil) end
+    if call and is_open(call) then fail(call, reason_of(call, 'end'), nil) end
   end
   append('{"type":"run_failed","run_id":"' .. run_id .. '","error":' .. ARGV[4] .. '}')
   redis.call('HDEL', base, 'run', 'run_entry')

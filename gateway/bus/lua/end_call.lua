@@ -5,6 +5,6 @@ local fenced = fence(ARGV[1], ARGV[2])
 if fenced and fenced ~= 'repeated' then return fenced end
 local call = load_call(ARGV[3])
 local open = call and is_open(call)
-if open then fail(call, TABLE[call.state][ARGV[4]], ARGV[5] ~= '' and ARGV[5] or nil) end
+if open then fail(call, reason_of(call, ARGV[4]), ARGV[5] ~= '' and ARGV[5] or nil) end
 commit()
 return open and 1 or 0

@@ -1,5 +1,6 @@
 -- What every script of a session shares. Rendered in front of each script by scripts.py, behind the constants
--- (C: bounds in ms and counts; TABLE: the transition table; FAILURES: what the model is told of a failed call).
+-- (C: bounds in ms and counts; step(): the transition table; failure_text(): what the model is told of a failed call).
+-- A function that a script does not reach is left out of it, so functions begin and end at the line's begin.
 --
 -- KEYS[1] the session's base key  <prefix>:{pNN}:s:<session id>   (a hash; every other key of it begins with it)
 -- KEYS[2] its partition's due set <prefix>:{pNN}:due               (scored by this server's milliseconds)

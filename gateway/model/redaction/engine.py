@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from gateway.model.clean import DiagnosticText, DispatchJson, LogJson, LogText, ModelJson, ModelText
-from gateway.model.redaction.jsontext import Walk, has_credential_key, plain
+from gateway.model.redaction.jsontext import Walk, look, look_at_scalars, plain, spliced
 from gateway.model.redaction.known import KnownForms, KnownSecret
 from gateway.model.redaction.rules import NAMED_VALUE
 from gateway.model.redaction.scan import Scanner
 from gateway.model.redaction.stream import DeltaRedactor, placeholder
 
-_KEY = 1  # the gate's index of credential-like keys
+_KNOWN = 0  # the gate's index of known secrets
+_KEY = 1  # and of credential-like keys
 
 
 class Redactor:
@@ -92,16 +93,17 @@ class Redactor:
         fired = self._scanner.gate(text)
         if not fired:
             return raw
-        by_name = by_name and _KEY in fired and has_credential_key(raw)
-        shapes = [index for index in fired if index != _KEY]
-        if not by_name and not shapes:
+        starts = self._scanner.starts(text, [index for index in fired if index != _KEY])
+        names = self._scanner.starts(text, [_KEY]) if by_name and _KEY in fired else []
+        if not starts and not names:
             return raw
-        if shapes and not self._scanner.starts(text, shapes):
-            shapes.clear()
-        if not by_name and not shapes:
-            return raw
-        starts = self._scanner.starts(raw, shapes) if text is not raw else self._scanner.starts(text, shapes)
-        return Walk(raw, text=self._text, starts=starts, by_name=by_name, named=self._named).run()
+        seen = look(raw, self._text, starts, names)
+        if _KNOWN in fired:
+            look_at_scalars(raw, self._text, seen)
+        by_name = by_name and seen.named
+        if by_name or seen.key_changed:
+            return Walk(raw, new=seen.new, by_name=by_name, named=self._named).run()
+        return spliced(raw, seen.new) if seen.new else raw
 
     def _named(self) -> bytes:
         self._counts[NAMED_VALUE] += 1

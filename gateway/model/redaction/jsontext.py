@@ -6,14 +6,17 @@ written anew.
 
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.model.redaction.names import Strength, strength
 
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
-_KEY = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*+:', re.DOTALL)
+# Both find a lone quote too: without it, a string that is never closed would be tried from each of its quotes.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+|"', re.DOTALL)
+_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*+:)?+|"', re.DOTALL)
+_RUN = re.compile(rb'(?:[^"\\]*+"[^"\\]*+"){0,64}+', re.DOTALL)  # strings without escapes, and what is between them
+_SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([^\s{}\[\],:"]{8,})|"', re.DOTALL)
 _ESCAPED_UNIT = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _KEPT: Final = frozenset({b"true", b"false", b"null"})
 _SCHEMA_TYPES: Final = frozenset(
@@ -48,12 +51,112 @@ def _unit(found: re.Match[bytes]) -> bytes:
     return chr(int(found.group(1), 16)).encode("utf-8", "surrogatepass")
 
 
-def has_credential_key(raw: bytes) -> bool:
-    """Whether any key of ``raw`` is credential-like."""
-    return any(_strength(found.group(1)) for found in _KEY.finditer(raw))
+@dataclass(slots=True)
+class Look:
+    """What the strings of one JSON value need: ``new`` tokens by where the old ones begin, whether a key is among them,
+    and whether any key is credential-like."""
+
+    new: dict[int, bytes]
+    key_changed: bool = False
+    named: bool = False
 
 
-def _strength(key: bytes) -> Strength:
+def look(raw: bytes, text: Callable[[str], str], starts: Sequence[int], names: Sequence[int]) -> Look:
+    """Look for the strings that need work. ``starts``: where in ``plain(raw)`` a match may begin, ``names``: where a
+    credential-like key may; only strings with one of them inside are decoded, and runs of strings without one are
+    passed over at once. Raises ValueError for a string that is not closed."""
+    seen = Look({})
+    reached = 0  # in the plain text: up to here all is done
+    strings = _Strings(raw)
+    for mark in sorted({*starts, *names}):
+        if mark >= reached and (found := strings.at(mark)):
+            _renew(seen, found, text)
+            reached = strings.end_of(found)
+    return seen
+
+
+class _Strings:
+    """A walk over the strings of a JSON value by places in its plain text, forwards only."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._at = 0
+        self._shorter = 0  # by how much the plain text is shorter up to there
+        self._one_by_one = 0  # up to here strings are taken singly
+        self._next: re.Match[bytes] | None = None
+
+    def at(self, mark: int) -> re.Match[bytes] | None:
+        """The string in which ``mark`` lies; None where it lies between strings."""
+        while True:
+            if self._next is None:
+                if self._at >= self._one_by_one and self._passed(mark):
+                    continue
+                self._next = _STRING.search(self._raw, self._at)
+            found = self._next
+            if found is None or (found.start(1) >= 0 and mark < found.start(1) - self._shorter):
+                return None
+            if found.start(1) < 0:
+                raise ValueError("not JSON: a string is not closed")
+            if mark < self.end_of(found):
+                return found
+            self._shorter += _shortened(found)
+            self._at, self._next = found.end(), None
+
+    def end_of(self, found: re.Match[bytes]) -> int:
+        """Where the string that was found last ends in the plain text."""
+        return found.end(1) - self._shorter - _shortened(found)
+
+    def _passed(self, mark: int) -> bool:
+        run = _RUN.match(self._raw, self._at)
+        end = run.end() if run else self._at
+        if end - self._shorter <= mark and end > self._at:
+            self._at = end
+            return True
+        self._one_by_one = end
+        return False
+
+
+def _shortened(found: re.Match[bytes]) -> int:
+    inside = found.group(1) or b""
+    if b"\\u" in inside:
+        return len(inside) - len(plain(inside))
+    return inside.count(b"\\") - inside.count(b"\\\\")  # every escape is two bytes, and one plain byte
+
+
+def _renew(seen: Look, found: re.Match[bytes], text: Callable[[str], str]) -> None:
+    inside = found.group(1)
+    is_key = found.end(2) >= 0
+    seen.named = seen.named or (is_key and strength_of(inside) is not Strength.NONE)
+    old = str(json.loads(b'"' + inside + b'"')) if b"\\" in inside else inside.decode("utf-8", "surrogatepass")
+    new = text(old)
+    if new != old:
+        seen.new[found.start()] = _encoded(new)
+        seen.key_changed = seen.key_changed or is_key
+
+
+def look_at_scalars(raw: bytes, text: Callable[[str], str], seen: Look) -> None:
+    """A known secret may stand as a number: it becomes a string."""
+    for found in _SCALAR.finditer(raw):
+        if found.start(1) >= 0:
+            old = found.group(1).decode("utf-8", "surrogatepass")
+            new = text(old)
+            if new != old:
+                seen.new[found.start(1)] = _encoded(new)
+
+
+def spliced(raw: bytes, new: dict[int, bytes]) -> bytes:
+    """``raw`` with new tokens in the places of old ones."""
+    pieces: list[bytes] = []
+    copied = 0
+    for start in sorted(new):
+        found = _TOKEN.match(raw, start)
+        pieces += (raw[copied:start], new[start])
+        copied = found.end() if found else start
+    return b"".join((*pieces, raw[copied:]))
+
+
+def strength_of(key: bytes) -> Strength:
+    """The strength of an encoded key, without its quotes."""
     if b"\\" in key:
         return strength(str(json.loads(b'"' + key + b'"')))
     return strength(key.decode("utf-8", "surrogatepass"))
@@ -81,24 +184,15 @@ class _Frame:
 
 
 class Walk:
-    """One pass over one JSON value.
+    """One pass over the tokens of one JSON value, for what needs its structure.
 
-    ``text``: redacts a decoded string. ``starts``: where in the raw bytes a match may begin, in order. ``by_name``:
-    whether values under credential-like keys go too. ``named``: what is written in their place.
+    ``new``: new tokens by where the old ones begin. ``by_name``: whether values under credential-like keys go too.
+    ``named``: what is written in their place.
     """
 
-    def __init__(
-        self,
-        raw: bytes,
-        *,
-        text: Callable[[str], str],
-        starts: Sequence[int],
-        by_name: bool,
-        named: Callable[[], bytes],
-    ) -> None:
+    def __init__(self, raw: bytes, *, new: dict[int, bytes], by_name: bool, named: Callable[[], bytes]) -> None:
         self._raw = raw
-        self._text = text
-        self._starts = starts
+        self._new = new
         self._by_name = by_name
         self._named = named
 
@@ -141,6 +235,8 @@ class Walk:
         raw, spans, reached = self._raw, list[tuple[int, int]](), 0
         for found in _TOKEN.finditer(raw):
             span = found.span()
+            if found.group() == b'"':
+                break
             if span[0] != reached and raw[reached : span[0]].strip(b" \t\r\n"):
                 break
             spans.append(span)
@@ -175,11 +271,11 @@ class Walk:
         return False
 
     def _key(self, frame: _Frame, token: bytes, start: int) -> bytes:
-        new = self._redacted(token, start)
+        new = self._new.get(start, token)
         frame.keys.append((token, new))
         frame.changed = frame.changed or new is not token
         if self._by_name:
-            frame.reach = _strength(token[1:-1])
+            frame.reach = strength_of(token[1:-1])
             if frame.schema and token in _SCHEMA_VALUES:
                 frame.reach = Strength.ALL
         return new
@@ -189,18 +285,7 @@ class Walk:
             if token in _KEPT or token == b'""' or token.startswith(b'"[redacted:'):
                 return token
             return self._named()
-        return self._redacted(token, start)
-
-    def _redacted(self, token: bytes, start: int) -> bytes:
-        if b"\\" in token:
-            old = str(json.loads(token))
-        else:
-            at = bisect_left(self._starts, start)
-            if at == len(self._starts) or self._starts[at] >= start + len(token):
-                return token
-            old = token.decode("utf-8", "surrogatepass").strip('"')
-        new = self._text(old)
-        return token if new == old else _encoded(new)
+        return self._new.get(start, token)
 
 
 def _check(frame: _Frame) -> None:

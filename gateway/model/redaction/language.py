@@ -9,6 +9,7 @@ still possible. A stream holds that back.
 import math
 import re
 from dataclasses import dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,33 @@ def _live_repeat(inner: Node, most: int | None) -> str | None:
     found = live(inner)
     before = "*" if most is None else f"{{0,{most - 1}}}"
     return found and f"(?:{written(inner)}){before}(?:{found})"
+
+
+_RUN: Final = 6
+_LAST_RUN: Final = 16
+
+
+def gist(node: Node, *, first: bool = True, last: bool = True) -> Node:
+    """A wider language with fewer states: whatever holds a match of ``node`` holds one of its gist.
+
+    A run that begins or ends a match is cut to its last or first few bytes; one in the middle loses its bounds.
+    """
+    match node:
+        case Atom() | Edge():
+            return node
+        case Group(opening, inner):
+            return Group(opening, gist(inner, first=first, last=last))
+        case Choice(options):
+            return Choice(tuple(gist(option, first=first, last=last) for option in options))
+        case Series(parts):
+            ends = (0, len(parts) - 1)
+            inner_ends = ((first and at == ends[0], last and at == ends[1]) for at in range(len(parts)))
+            return Series(tuple(gist(part, first=f, last=z) for part, (f, z) in zip(parts, inner_ends, strict=True)))
+        case Repeat(inner, least, most):
+            if most is not None and most <= _RUN:
+                return node
+            fewer = min(least, _LAST_RUN if last else _RUN)
+            return Repeat(inner, fewer, fewer if isinstance(inner, Atom) and (first or last) else None)
 
 
 def crosses(node: Node) -> bool:

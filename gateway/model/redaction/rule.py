@@ -26,6 +26,7 @@ class Tail(Enum):
     BARE = r"""[^\s"'`<>\\,;&(){}\[\]|\x1b]"""
     IN_DOUBLE = r"""[^"\\\r\n]"""
     IN_SINGLE = r"""[^'\\\r\n]"""
+    IN_BACK = r"[^`\\\r\n]"
     HEADER = r"""[^\r\n"'\\]"""
     IN_URL = r"""[^\s"'`<>/@\\]"""
     PEM = "-----END"

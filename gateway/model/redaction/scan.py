@@ -26,7 +26,14 @@ _PEM_BACK: Final = 80  # longer than an END line
 
 _NAME_GROUP: Final = "(?P<name>"
 
-KEY_GATE: Final = rf'{NAMED}[^"\\]{{0,64}}"\s*:'
+_NAME_END: Final = r"[A-Za-z0-9_\-]{0,32}"
+
+_MANY: Final = 6  # kinds in one text from which on one pass for all is cheaper
+
+_NAME_BACK: Final = 48  # bytes of a name before its stem
+_NAME_BEFORE = re.compile(rb"[A-Za-z0-9_\-]*\Z")
+
+KEY_GATE: Final = rf'{NAMED}[^"]{{0,128}}"\s*:'
 
 
 @dataclass(slots=True)
@@ -71,36 +78,35 @@ def _name(text: bytes, found: Found, group: int = 1) -> str:
     return text[slice(*found[group])].decode("latin-1")
 
 
+def _all_starts(pattern: Pattern, text: bytes) -> Iterator[int]:
+    at = 0
+    while found := pattern.search(text, at):
+        yield found[0][0]
+        at = found[0][0] + 1
+
+
 class _Finder:
     """One rule, compiled."""
 
-    __slots__ = ("_kind", "_name", "_pattern", "_rank", "_tail", "_unless", "_value")
+    __slots__ = ("_kind", "_rank", "_tail", "_unless", "_value", "named", "pattern")
 
     def __init__(self, rank: int, rule: Rule) -> None:
         self._rank = rank
         self._kind = rule.name
-        self._pattern = Pattern(rule.head)
-        self._name = 1 if _NAME_GROUP in rule.lead else 0
-        self._value = self._name + 1
+        self.pattern = Pattern(rule.head)
+        self.named = _NAME_GROUP in rule.lead
+        self._value = 2 if self.named else 1
         self._tail = rule.tail
         self._unless: Pattern | None = Pattern(f"(?s:{rule.unless})") if rule.unless else None
 
-    def starts(self, text: bytes) -> Iterator[int]:
-        at = 0
-        while found := self._pattern.search(text, at):
-            begin = found[0][0]
-            at = begin + 1
-            if not self._name or strength(_name(text, found)):
-                yield begin
-
     def spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
         reached, reached_open = 0, False
-        while found := self._pattern.search(text, at):
+        while found := self.pattern.search(text, at):
             begin, stop = found[0]
             if begin >= limit:
                 return
             at = begin + 1
-            if self._name and not strength(_name(text, found)):
+            if self.named and not strength(_name(text, found)):
                 continue
             start, end = found[self._value]
             if self._unless and self._unless.fullmatch(text[start:stop]):
@@ -121,8 +127,38 @@ def _finders() -> tuple[_Finder, ...]:
 
 
 @cache
+def _unnamed() -> Pattern:
+    """All heads without a name at once: one pass where many kinds are in one text."""
+    return Pattern(
+        "|".join(language.written(language.parse(rule.head)) for rule in RULES if _NAME_GROUP not in rule.lead)
+    )
+
+
+@cache
+def _named() -> tuple[Pattern, int]:
+    """All heads with a name at once, from the stem of the name on, and how many groups there are."""
+    parts = (
+        f"{rule.lead.replace(NAME, f'({NAMED}{_NAME_END})')}(?:{rule.value})" for rule in RULES if NAME in rule.lead
+    )
+    patterns = [part[part.index("(") :] for part in parts]
+    return Pattern("|".join(patterns)), len(patterns)
+
+
+def _named_starts(text: bytes) -> Iterator[int]:
+    pattern, names = _named()
+    at = 0
+    while found := pattern.search(text, at):
+        start, end = next(span for span in found[1 : names + 1] if span[0] >= 0)
+        whole = _NAME_BEFORE.search(text, max(0, start - _NAME_BACK), start)
+        if strength(text[whole.start() if whole else start : end].decode("latin-1")):
+            yield start
+        at = end
+
+
+@cache
 def _gates() -> tuple[str, ...]:
-    return tuple(language.written(language.parse(f"{rule.lead}(?:{rule.value})")) for rule in RULES)
+    trees = (language.parse(f"{rule.lead.replace(NAME, NAMED + _NAME_END)}(?:{rule.value})") for rule in RULES)
+    return tuple(language.written(language.gist(tree)) for tree in trees)
 
 
 @cache
@@ -177,6 +213,7 @@ class Scanner:
         self._forms = forms
         known = "|".join(map(literal, forms.ordered))
         self._known = Pattern(known) if known else None
+        self._keys = Pattern(KEY_GATE)
         self._gate = which([known or r"\x00\x00\z", KEY_GATE, *_gates()])
 
     def gate(self, text: bytes) -> list[int]:
@@ -186,11 +223,19 @@ class Scanner:
     def starts(self, text: bytes, fired: Iterable[int]) -> list[int]:
         """Where a match of any of ``fired`` begins, in order; more than there are secrets."""
         begins: set[int] = set()
-        for index in fired:
-            if index >= 2:
-                begins.update(_finders()[index - 2].starts(text))
-            elif index == 0:
-                begins.update(span.start for span in self._known_spans(text, 0, len(text)))
+        rules = [_finders()[index - 2] for index in fired if index >= 2]
+        unnamed = [rule for rule in rules if not rule.named]
+        if len(unnamed) >= _MANY:
+            begins.update(_all_starts(_unnamed(), text))
+        else:
+            for rule in unnamed:
+                begins.update(_all_starts(rule.pattern, text))
+        if len(unnamed) < len(rules):
+            begins.update(_named_starts(text))
+        if 0 in fired:
+            begins.update(span.start for span in self._known_spans(text, 0, len(text)))
+        if 1 in fired:
+            begins.update(self._key_starts(text))
         return sorted(begins)
 
     def spans(self, text: bytes, fired: Sequence[int], at: int, limit: int) -> list[Span]:
@@ -208,6 +253,12 @@ class Scanner:
         """Where the first match begins that may reach the end of ``text`` or go on behind it."""
         at = max(start, len(text) - HEAD_BYTES)
         return min(_rules_live_from(text, at), self._forms.live_from(text, start))
+
+    def _key_starts(self, text: bytes) -> Iterator[int]:
+        at = 0
+        while found := self._keys.search(text, at):
+            yield found[0][0]
+            at = found[0][1] - 1
 
     def _known_spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
         while self._known and (found := self._known.search(text, at)):

@@ -95,6 +95,7 @@ CLOUD = (
         Tail.WORD,
         "<alnum:3>8|Q~<alnum:34>",
         "<alnum:3>8|Q~<alnum:6>",
+        edge=False,
     ),
     Rule(
         "azure-devops-pat",

@@ -6,10 +6,13 @@ from gateway.model.redaction.names import NAMED
 from gateway.model.redaction.rule import Rule, Tail
 
 NAME: Final = rf"(?P<name>[A-Za-z0-9_\-]{{0,48}}{NAMED}[A-Za-z0-9_\-]{{0,32}})"
-_SEP: Final = r"""["'\\]{0,4}\]?\s{0,3}(?:=>|:=|\?=|\|\|=|={1,3}|:)\s{0,3}(?:\x1b\[[0-9;]{0,8}m)?"""
+_TYPED: Final = r"(?::?\s{1,2}[A-Za-z]{2,16})?"
+_SEP: Final = (
+    r"""["'\\]{0,4}\]?""" + _TYPED + r"\s{0,3}(?:=>|:{0,3}={1,3}|[?.+]=|\|\|:?=|:)\s{0,3}(?:\x1b\[[0-9;]{0,8}m)?"
+)
 
 _PLACEHOLDER: Final = (
-    r"(?:[xX*.#\-_?]+|<.*|\$.*|%[a-z({%].*|\{.*|\[.*|@[a-z].*|"
+    r"(?:[xX*.#\-_?]+|#[0-9a-fA-F]{3,8}|(?i:basic|bearer|digest|token|bot) ?|<.*|\$.*|%[a-z({%].*|\{.*|\[.*|@[a-z].*|"
     r"(?i:none|null|nil|true|false|undefined|unset|empty|yes|no|redacted|removed|hidden|masked|required|optional|"
     r"string|str|bytes|int|integer|number|object|bool|boolean|any|self|type|example|sample|dummy|placeholder|"
     r"missing|invalid|expired|not|the|this|that|with|from|your|must|should|and|for|are|was|may|can|has|text|"
@@ -61,6 +64,26 @@ ASSIGNMENTS = (
         unless=_UNLESS_QUOTED,
     ),
     Rule(
+        "assignment-backquoted",
+        "the same with back quotes",
+        r"[^`\\\r\n]{1,64}",
+        Tail.IN_BACK,
+        "appToken := `<mixed:18>`",
+        "tokenType := `<mixed:18>`",
+        lead=NAME + _SEP + "`",
+        unless=_UNLESS_QUOTED,
+    ),
+    Rule(
+        "argument",
+        'values passed beside a credential-like name: `set("API_KEY", "...")`',
+        r"[A-Za-z0-9+/=_.:~@\-]{10,64}",
+        Tail.BASE64,
+        'System.setProperty("APP_TOKEN", "<alnum:24>")',
+        'System.setProperty("APP_TOKEN_TYPE", "<alnum:24>")',
+        lead=NAME + r"""\\{0,3}["']\s?,\s{1,3}\\{0,3}["']""",
+        unless=rf"(?:{_UNLESS_QUOTED}|[A-Za-z_\-.:/]*[0-9]?)",
+    ),
+    Rule(
         "option",
         "values of credential-like options of commands: `--password ...`",
         r"""[^\s"'`<>\\,;&(){}\[\]|\x1b]{1,64}""",
@@ -75,13 +98,13 @@ ASSIGNMENTS = (
     Rule(
         "element",
         "the text of credential-like XML elements",
-        r"[^<>\r\n]{1,200}",
+        r"[^\s<>][^<>\r\n]{0,200}",
         Tail.NONE,
         "<|password><mixed:14></password>",
         "<|tokenCount><mixed:14></tokenCount>",
-        lead=rf"<{NAME}>",
-        follow=r"</",
-        unless=rf"(?:{_PLACEHOLDER}|{_WORDY}|[A-Za-z]+(?:[_\-. ][A-Za-z]+)+|.{{0,3}})</",
+        lead=rf"<{NAME}>\s{{0,16}}",
+        follow=r"\s{0,16}</",
+        unless=rf"(?:{_PLACEHOLDER}|{_WORDY}|[A-Za-z]+(?:[_\-. ][A-Za-z]+)+|.{{0,3}})\s*</",
         edge=False,
     ),
 )
@@ -117,10 +140,18 @@ GENERAL = (
     Rule(
         "jwt",
         "JSON Web Tokens, signed",
-        r"eyJ[A-Za-z0-9_\-]{8,1000}\.eyJ[A-Za-z0-9_\-]{4}",
+        r"e(?:yJ|yA|yI|wo|w0|wk)[A-Za-z0-9_\-]{8,1000}\.e(?:yJ|yA|yI|wo|w0|wk)[A-Za-z0-9_\-]{4}",
         Tail.DOTTED,
         "<json64:20>.<json64:40>.<url:43>",
         "<json64:20>",
+    ),
+    Rule(
+        "jwt-base64",
+        "JSON Web Tokens, encoded once more",
+        r"ZXlK[A-Za-z0-9+/_\-]{60}",
+        Tail.BASE64,
+        "ZX|lK<b64:120>",
+        "ZX|lK<b64:9>",
     ),
     Rule(
         "jwe",
@@ -141,6 +172,16 @@ GENERAL = (
         r"(?i:bearer|basic|token|digest|negotiate|apikey|api-key|ssws|bot|key|splunk|ntlm|oauth|dpop|hmac)\s{1,3}",
         unless=r"(?:(?i:token|header|auth|authentication|authorization|scheme|key|credentials?|is|and|or|the|"
         r"your[_\-].*|x+|\.+|username.*)[,.:]?)",
+    ),
+    Rule(
+        "authorization-scheme",
+        "credentials of an Authorization header with a scheme of its own",
+        r"[A-Za-z0-9._~+/=:\-]{8,64}",
+        Tail.ESCAPED,
+        "Authorization: Custom-Scheme <alnum:24>",
+        "Authorization: see the documentation",
+        lead=r"""(?i:authorization)["'\\]{0,4}\]?\s{0,3}[:=]\s{0,3}["'\\]{0,4}[A-Za-z][A-Za-z0-9_\-]{1,24}\s{1,3}""",
+        unless=r"(?:[A-Za-z][a-z_\-./]*|[A-Z][A-Z_\-.]*|(?:[A-Z][a-z]+)+)[,.:;]?",
     ),
     Rule(
         "signed-header",
@@ -189,7 +230,7 @@ GENERAL = (
         "postgresql://db.example.org:5432/x",
         lead=r"[A-Za-z][A-Za-z0-9+.\-]{1,24}://[^\s/:@\"'<>?#\\`]{0,100}:",
         follow=r"@",
-        unless=r"(?:(?i:password|passwd|pass|pw|pwd|p|user|secret|token|x+|\*+|\.+|example)|.*[{<$%(\[].*|[0-9]{2,5},.*)@",
+        unless=r"(?:(?i:x+|\*+|\.+|example)|.*[{<$%(\[].*|[0-9]{2,5},.*)@",
     ),
     Rule(
         "curl-user",

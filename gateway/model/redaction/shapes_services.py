@@ -27,6 +27,7 @@ SERVICES = (
         Tail.WORD,
         "M<alnum:23>.<url:6>.<url:38>",
         "M<alnum:23>.<url:3>",
+        edge=False,
     ),
     Rule(
         "discord-webhook",
@@ -66,7 +67,7 @@ SERVICES = (
     Rule(
         "twilio-key",
         "Twilio API keys and account ids",
-        r"(?:SK|AC)[a-f0-9]{32}",
+        r"(?:SK|AC)[a-z0-9]{32}",
         Tail.WORD,
         "S|K<hex:32>",
         "S|K<hex:12>",
@@ -294,6 +295,14 @@ SERVICES = (
         Tail.DOTTED,
         "s|k.eyJ<url:60>.<url:22>",
         "s|k.eyJ<url:6>",
+    ),
+    Rule(
+        "intra42-secret",
+        "42 Intra client secrets",
+        r"s-s4t2(?:ud|af)-[a-f0-9]{64}",
+        Tail.WORD,
+        "s-s4|t2ud-<hex:64>",
+        "s-s4|t2ud-<hex:9>",
     ),
     Rule(
         "settlemint-token",

@@ -40,7 +40,10 @@ class DeltaRedactor:
         if not text:
             return LogText("")
         self._text += text.encode("utf-8", "surrogatepass")
-        return self._advance(self._scanner.live_from(self._text, self._cut))
+        limit = self._scanner.live_from(self._text, self._cut)
+        while self._cut < limit < len(self._text) and self._text[limit] & 0xC0 == 0x80:
+            limit -= 1  # a prefix may begin with any byte, and what goes out ends with a whole character
+        return self._advance(limit)
 
     def flush(self) -> LogText:
         """The text is over: give the rest. The redactor may be used for another text then."""
