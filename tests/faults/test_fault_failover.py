@@ -127,12 +127,16 @@ class Loaded:
 
     async def until_ended(self, run_id: str) -> None:
         """Its end, or the news that what was acknowledged is lost."""
-        async with asyncio.timeout(SETTLED_S), self.came:
-            while not any(
-                (event["type"] in ENDS and event["run_id"] == run_id) or event.get("kind") == "log_reset"
-                for event in self.events
-            ):
-                await self.came.wait()
+        try:
+            async with asyncio.timeout(SETTLED_S), self.came:
+                while not any(
+                    (event["type"] in ENDS and event["run_id"] == run_id) or event.get("kind") == "log_reset"
+                    for event in self.events
+                ):
+                    await self.came.wait()
+        except TimeoutError:
+            found = (await self.ask(self.edge, "GET", f"/v1/sessions/{self.id}")).json()
+            raise AssertionError(f"{run_id} hangs: {found}\n{(await self.log())[-6:]}\n{self.events[-4:]}\n{self.owner.everything()[-3000:]}") from None
 
     async def settled(self) -> None:
         """Nothing is open any more, on the bus."""
