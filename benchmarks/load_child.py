@@ -53,9 +53,13 @@ class Bare:
     def call(self, size):
         self.number += 1
         # As long as the frame that asks a gateway, so that the floors carry as much.
-        put(HEAD % (b"event", self.number) + b'"event":"client.tool.call","data":{' + RUN % 1 +
-            b',"call_id":"c%d","task_id":null,"subagent_id":null,"name":"client__bench__work","arguments":'
-            b'{"bytes":%d,"path":"src/main.py","query":"the first line"},"timeout_ms":30000}}\n' % (self.number, size))
+        put(
+            HEAD % (b"event", self.number)
+            + b'"event":"client.tool.call","data":{'
+            + RUN % 1
+            + b',"call_id":"c%d","task_id":null,"subagent_id":null,"name":"client__bench__work","arguments":'
+            b'{"bytes":%d,"path":"src/main.py","query":"the first line"},"timeout_ms":30000}}\n' % (self.number, size)
+        )
 
     def answer(self):
         next(self.source)
@@ -75,7 +79,9 @@ class Protocol(Bare):
         return HEAD % (kind, self.seq) + rest + b"}\n"
 
     def respond(self, number, result):
-        return self.frame(b"response", b'"id":%b,"result":%b' % (json.dumps(number).encode(), json.dumps(result).encode()))
+        return self.frame(
+            b"response", b'"id":%b,"result":%b' % (json.dumps(number).encode(), json.dumps(result).encode())
+        )
 
     def event_frame(self, name, rest):
         return self.frame(b"event", b'"event":"%b","data":{%b%b}' % (name, RUN % self.run, rest))
@@ -111,13 +117,19 @@ class Protocol(Bare):
         put(self.event_frame(b"input.persisted", b',"message_id":"m1","durable":false,"revision":"1"'))
         self.accepted = b""
         work(self, order)
-        put(self.accepted + self.event_frame(
-            b"run.finished", b',"outcome":"completed","persistence":"durable","revision":"1","error_code":null'))
+        put(
+            self.accepted
+            + self.event_frame(
+                b"run.finished", b',"outcome":"completed","persistence":"durable","revision":"1","error_code":null'
+            )
+        )
 
     def call(self, size):
         self.number += 1
-        rest = (b',"call_id":"c%d","task_id":null,"subagent_id":null,"name":"client__bench__work","arguments":'
-                b'{"bytes":%d,"path":"src/main.py","query":"the first line"},"timeout_ms":30000' % (self.number, size))
+        rest = (
+            b',"call_id":"c%d","task_id":null,"subagent_id":null,"name":"client__bench__work","arguments":'
+            b'{"bytes":%d,"path":"src/main.py","query":"the first line"},"timeout_ms":30000' % (self.number, size)
+        )
         put(self.accepted + self.event_frame(b"client.tool.call", rest))
         self.accepted = b""
 

@@ -27,8 +27,10 @@ ROWS = (
 def tables(results: Results, *, rounds: int, busy: float) -> str:
     names = [name for name in results if name != "extremes"]
     lines = ["| | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
-    lines += [f"| {title} | " + " | ".join(form.format(results[name][key]) for name in names) + " |"
-              for title, key, form in ROWS]
+    lines += [
+        f"| {title} | " + " | ".join(form.format(results[name][key]) for name in names) + " |"
+        for title, key, form in ROWS
+    ]
     two, rec, bare, many = results["two nodes"], results["recording floor"], results["floor"], results["extremes"]
     targets = (
         ("calls/s, of the recording floor's", two["calls_per_s"] / rec["calls_per_s"], "at least", 0.8, ""),
@@ -44,8 +46,11 @@ def tables(results: Results, *, rounds: int, busy: float) -> str:
     for title, value, sense, bound, unit in targets:
         reached = value >= bound if sense == "at least" else value <= bound
         lines.append(f"| {title} | {value:.2f}{unit} | {sense} {bound:g}{unit} | {'yes' if reached else '**no**'} |")
-    lines += ["", f"{os.cpu_count()} processors, load {busy:.0f} while it ran, Python {platform.python_version()}, "
-              f"medians of {rounds} interleaved rounds, 16 sessions."]
+    lines += [
+        "",
+        f"{os.cpu_count()} processors, load {busy:.0f} while it ran, Python {platform.python_version()}, "
+        f"medians of {rounds} interleaved rounds, 16 sessions.",
+    ]
     return "\n".join(lines)
 
 

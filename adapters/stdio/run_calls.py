@@ -138,9 +138,7 @@ class RunCalls:
         if mismatch is not None:
             self._answer_here(opened, f"Error invalid_arguments: {mismatch}", is_error=True)
             return
-        self._dispatch(
-            opened, item, _encode(arguments) if name != call.name or b"intent" in encoded else encoded
-        )
+        self._dispatch(opened, item, _encode(arguments) if name != call.name or b"intent" in encoded else encoded)
 
     def _dispatch(self, opened: _Open, item: Item, arguments: bytes) -> None:
         services, call = self._context.services, opened.call
