@@ -136,7 +136,9 @@ class Loaded:
                     await self.came.wait()
         except TimeoutError:
             found = (await self.ask(self.edge, "GET", f"/v1/sessions/{self.id}")).json()
-            raise AssertionError(f"{run_id} hangs: {found}\n{(await self.log())[-6:]}\n{self.events[-4:]}\n{self.owner.everything()[-3000:]}") from None
+            raise AssertionError(
+                f"{run_id} hangs: {found}\n{(await self.log())[-6:]}\n{self.events[-4:]}\n{self.owner.everything()[-3000:]}"
+            ) from None
 
     async def settled(self) -> None:
         """Nothing is open any more, on the bus."""
@@ -158,9 +160,9 @@ class Loaded:
         while True:
             after = events[-1]["seq"] if events else 0
             page = (await self.ask(self.edge, "GET", f"/v1/sessions/{self.id}/events?after_seq={after}")).json()
-            if not page["events"]:
+            if not page["items"]:
                 return events
-            events += page["events"]
+            events += page["items"]
 
     async def judge(self) -> bool:
         """One end of each call. Returns whether readers were told of a loss."""

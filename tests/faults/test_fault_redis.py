@@ -154,6 +154,7 @@ async def test_what_redis_refuses_is_said_and_ends_by_itself(redis: Server, flee
     assert "Traceback" not in node.everything()
 
 
+@pytest.mark.nightly
 async def test_an_outage_that_does_not_end_is_a_typed_answer(redis: Server, fleet: Fleet):
     node = await fleet.node("a", redis.url, agents=[demo_agent(fleet.folder)])
     async with conversation(node) as talk:
