@@ -37,12 +37,15 @@ from gateway.observe.tasks import Tasks
 from gateway.services.answers import Answers
 from gateway.services.deadlines import Timers
 from gateway.services.feeds import Feed, Reader
-from tests.doubles.child_frames import FrameWriter
 from tests.doubles.started_protocol import TOOL, started
 
 SESSION_ID = str(UUID(int=7))
 CLIENT_ID = str(UUID(int=8))
-SCHEMA = {"type": "object", "properties": {"row": {"type": "integer"}, "query": {"type": "string"}}, "required": ["row"]}
+SCHEMA = {
+    "type": "object",
+    "properties": {"row": {"type": "integer"}, "query": {"type": "string"}},
+    "required": ["row"],
+}
 TEXT = "The first line of the table, as the page shows it: 1,024 rows, 42 of them marked. " * 3
 
 

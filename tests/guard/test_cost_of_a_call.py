@@ -28,7 +28,7 @@ from tests.guard import bounds
 
 SCRIPTS = {value.sha: name for name, value in vars(Scripts(ScriptBounds())).items() if isinstance(value, Script)}
 ROOT = Path(__file__).parents[2]
-LINE = re.compile(rb'\+?[\d.]+ \[(\d+) (\S+)\] (.*)')
+LINE = re.compile(rb"\+?[\d.]+ \[(\d+) (\S+)\] (.*)")
 WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 ESCAPE = re.compile(rb"\\(?:x..|.)")
 
