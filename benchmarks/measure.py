@@ -1,4 +1,4 @@
-"""What a machine says of a run: processor time from /proc, commands and bytes from Redis, latencies from the children."""
+"""What a machine says of a run: processor time from /proc, commands and bytes from Redis, the children's latencies."""
 
 import os
 from array import array
@@ -48,11 +48,12 @@ class Counters:
 
 async def counters(port: int) -> Counters:
     def number(text: str, name: str) -> int:
-        return int(text.split(f"{name}:")[1].split()[0])
+        return int(text.split(f"{name}:")[1].split(maxsplit=1)[0])
 
     commands = await ask(port, "INFO", "commandstats")
     stats = await ask(port, "INFO", "stats")
-    assert isinstance(commands, bytes) and isinstance(stats, bytes)
+    assert isinstance(commands, bytes)
+    assert isinstance(stats, bytes)
     calls: dict[str, int] = {}
     for line in commands.decode().splitlines():
         if line.startswith("cmdstat_"):

@@ -1,4 +1,4 @@
-"""The tables of a run, and the page that keeps them. Owns ``docs/performance.md``'s measured part, between two marks."""
+"""The tables of a run, and the page that keeps them. Owns the measured part of ``docs/performance.md``, between marks."""
 
 import os
 import platform
