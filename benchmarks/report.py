@@ -1,4 +1,4 @@
-"""The tables of a run, and the page that keeps them. Owns the measured part of ``docs/performance.md``, between marks."""
+"""The tables of a run, and the page that keeps them: the measured part of ``docs/performance.md``, between marks."""
 
 import os
 import platform
