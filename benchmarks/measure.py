@@ -28,6 +28,15 @@ def resident_kib(pid: int) -> int:
     raise RuntimeError("no RssAnon")
 
 
+def waited_s(pids: Iterable[int]) -> float:
+    """Seconds that these processes were ready to run and had no processor: other load of the machine."""
+    total = 0.0
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[1]) / 1e9
+    return total
+
+
 @dataclass(frozen=True)
 class Counters:
     """Of one Redis: runs of scripts, commands outside them, bytes both ways."""
