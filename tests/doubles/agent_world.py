@@ -290,7 +290,7 @@ async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **
 async def eventually(condition: Callable[[], object], within: float = WAIT_S) -> None:
     """Waits for something that nobody tells."""
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 -- the kernel tells nobody
+        while not condition():
             await asyncio.sleep(0.01)
 
 

@@ -122,7 +122,7 @@ async def test_a_session_that_another_process_holds_is_busy_and_comes_back(redis
         await talk.runner._lineage.stop()
         (file,) = (tmp_path / "homes").rglob("*.jsonl")
         folder = next((tmp_path / "cwd").iterdir())
-        holder = subprocess.Popen(  # noqa: ASYNC220 -- a stranger to the gateway
+        holder = subprocess.Popen(
             [sys.executable, str(DEMO), "serve", "--stdio"],
             cwd=folder,
             env={"MC_HOME": str(tmp_path / "homes/demo")},

@@ -110,7 +110,7 @@ async def test_a_killed_child_fails_its_run_and_takes_its_jobs_along(real: World
     run_id = await talk.say({"calls": [job]}, SAY)
     pid = talk.child.pid
     async with asyncio.timeout(15):
-        while len(processes_of(pid)) < 3:  # noqa: ASYNC110 -- the kernel tells nobody
+        while len(processes_of(pid)) < 3:
             await asyncio.sleep(0.02)
     os.kill(pid, signal.SIGKILL)
     assert (await talk.end(run_id))["error"].startswith("child_exited: ")

@@ -24,7 +24,7 @@ async def leftovers(world: World, before: object) -> str:
 
 async def test_a_process_is_seen(settled):
     world, before = settled
-    process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])  # noqa: ASYNC220 -- it is a leftover
+    process = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
     try:
         assert str(process.pid) in await leftovers(world, before)
     finally:
@@ -35,8 +35,8 @@ async def test_a_process_is_seen(settled):
 
 async def test_a_zombie_is_seen(settled):
     world, before = settled
-    process = subprocess.Popen(["true"])  # noqa: ASYNC220 -- it is a leftover
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 -- true ends at once
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert str(process.pid) in await leftovers(world, before)
     process.wait()
     await world.settles(before)

@@ -254,7 +254,7 @@ async def test_33_requests_in_one_read_end_the_child_and_the_adapter_never_write
         life.child.send(life.protocol.status())
         assert len(life.protocol.in_flight) - len(life.protocol._queue) <= WINDOW
     async with asyncio.timeout(20):
-        while life.protocol.in_flight:  # noqa: ASYNC110
+        while life.protocol.in_flight:
             await asyncio.sleep(0.01)
     assert life.child.exit is None
     burst = [life.protocol.status() for _ in range(count)]
