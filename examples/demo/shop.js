@@ -20,12 +20,14 @@ const schema = (properties) => ({ type: "object", properties, required: Object.k
 export class Shop {
   #changed;
   #view = "table";
+  #selected = "";
 
   /** `changed` is told the new tools whenever another part of the shop is shown. */
   constructor(changed) {
     this.#changed = changed;
     for (const link of links) link.addEventListener("click", () => this.#go(link.dataset.view));
     this.#show("table");
+    document.addEventListener("selectionchange", () => this.#select(getSelection()));
     order.addEventListener("submit", (event) => {
       event.preventDefault();
       announcement.textContent = this.#save();
@@ -90,13 +92,10 @@ export class Shop {
   };
 
   #readSelection = {
-    description: "Read the text that the person has selected in the page.",
+    description: "Read the text that the person has selected in the shop.",
     parameters: schema({}),
     idempotent: true,
-    run: () => {
-      const text = String(getSelection()).trim();
-      return text ? text.slice(0, LONGEST_SELECTION) : "Nothing is selected.";
-    },
+    run: () => this.#selected.slice(0, LONGEST_SELECTION) || "Nothing is selected.",
   };
 
   #saveOrder = {
@@ -108,6 +107,11 @@ export class Shop {
       return this.#save();
     },
   };
+
+  // Kept, because whoever goes on to the chat box leaves the selection.
+  #select(selection) {
+    if (table.parentElement.contains(selection.anchorNode)) this.#selected = String(selection).trim();
+  }
 
   #save() {
     const [customer, item] = ["customer", "item"].map((name) => fields.get(name).value.trim());

@@ -53,15 +53,11 @@ class Client:
         on_error: Callable[[ToolrelayError], None] | None = None,
     ) -> None:
         self._url = socket_url(url)
-        self._session = session
-        self._token = token
-        self._name = name
+        self._session, self._token = session, token
+        self._name, self._ttl_s = name, ttl_s
         self.key = key if key is not None else uuid4().hex
-        self._ttl_s = ttl_s
-        self.seq = after_seq
-        self.registration = registration
-        self._on_state = on_state
-        self._on_error = on_error
+        self.seq, self.registration = after_seq, registration
+        self._on_state, self._on_error = on_state, on_error
         self.state: State = "connecting"
         self.error: ToolrelayError | None = None
         self._offer = Offer(self._report)
@@ -70,12 +66,12 @@ class Client:
         self.registered: Link | None = None
         self._early: list[Event] | None = None  # while it is asked whose calls are
         self._head = 0  # what the log held when this socket came: calls in it are history
-        self._reading = False
+        self._reading = asyncio.Event()
         self._moved = asyncio.Event()  # the state has changed
         self._events = Events()
+        self._yielded = False
         self._group: asyncio.TaskGroup | None = None
         self._life: asyncio.Task[None] | None = None
-        self._yielded = False
 
     # --- tools
 
@@ -242,23 +238,20 @@ class Client:
     async def _attach(self, link: Link, token: str) -> None:
         """The first answer is where the log ends now; then, where something is missing, all that came before."""
         rest: asyncio.Future[Any] | None = None
-        self._reading = False
+        self._reading.clear()
 
         def attached(ok: dict[str, Any]) -> None:
             nonlocal rest
             self._head = ok["seq"]
             if self.seq is not None and self.seq < self._head:
-                rest = link.ask("attach", lambda _: self._read(), token=token, after_seq=self.seq)
+                rest = link.ask("attach", lambda _: self._reading.set(), token=token, after_seq=self.seq)
             else:
                 self.seq = self._head
-                self._read()
+                self._reading.set()
 
         await link.ask("attach", attached, token=token)
         if rest is not None:
             await rest
-
-    def _read(self) -> None:
-        self._reading = True
 
     async def _register(self, link: Link) -> None:
         self._early = []
@@ -319,7 +312,7 @@ class Client:
                 return
 
     def _event(self, event: Event) -> None:
-        if not self._reading or event["seq"] <= (self.seq or 0):
+        if not self._reading.is_set() or event["seq"] <= (self.seq or 0):
             return
         self.seq = event["seq"]
         kind = event["type"]
