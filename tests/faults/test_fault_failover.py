@@ -159,7 +159,7 @@ class Loaded:
         events: list[dict[str, Any]] = []
         while True:
             after = events[-1]["seq"] if events else 0
-            page = (await self.ask(self.edge, "GET", f"/v1/sessions/{self.id}/events?after_seq={after}")).json()
+            page = (await self.ask(self.edge, "GET", f"/v1/sessions/{self.id}/events?order=asc&limit=200&after_seq={after}")).json()
             if not page["items"]:
                 return events
             events += page["items"]
