@@ -48,7 +48,7 @@ class Counters:
 
 async def counters(port: int) -> Counters:
     def number(text: str, name: str) -> int:
-        return int(text.split(f"{name}:")[1].split()[0])
+        return int(text.split(f"{name}:")[1].split(maxsplit=1)[0])
 
     commands = await ask(port, "INFO", "commandstats")
     stats = await ask(port, "INFO", "stats")

@@ -134,7 +134,7 @@ async def test_the_owner_of_a_deleted_session_is_told_and_writes_no_more(a: Bus,
 async def test_the_checker_of_lifetimes(a: Bus, name: str, ttl: int | None, found: bool) -> None:
     key = f"c{uuid4().hex[:6]}:{name}"
     await a.topology.all()[0].call("SET", key, "1", *(("PX", ttl) if ttl else ()))
-    prefix = key.split(":")[0]
+    prefix = key.split(":", maxsplit=1)[0]
     assert await keys_without_lifetime(a.topology, prefix) == ([key] if found else [])
 
 

@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,7 +268,7 @@ def processes_of(pid: int) -> list[int]:
 
 
 @asynccontextmanager
-async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **limits: Any) -> AsyncIterator[World]:
+async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **limits: Any) -> AsyncGenerator[World]:
     """A node with these agents on the server at ``url``, under a prefix of its own unless one is given."""
     settings = Settings(
         server=Server(),
@@ -290,14 +290,14 @@ async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **
 async def eventually(condition: Callable[[], object], within: float = WAIT_S) -> None:
     """Waits for something that nobody tells."""
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 -- the kernel tells nobody
+        while not condition():
             await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def answering(talk: Talk, answer: Callable[[Event], str]) -> AsyncIterator[None]:
+async def answering(talk: Talk, answer: Callable[[Event], str]) -> AsyncGenerator[None]:
     """A client that answers every call of the session, each once, while the block runs."""
-    reader = await talk.world.gateway.feeds.open(talk.id, 0)
+    reader = await talk.world.gateway.feeds.open(talk.id, None)
 
     async def serve() -> None:
         while True:

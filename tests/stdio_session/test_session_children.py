@@ -1,7 +1,8 @@
-"""The children of a session: how they follow each other, what they leave to each other, and what is asked of them between
-runs (bridge 3, 9)."""
+"""The children of a session: how they follow each other, what they leave to each other, and what is asked of them
+between runs (bridge 3, 9)."""
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
@@ -167,7 +168,7 @@ async def test_a_child_that_does_not_start_is_tried_again_after_longer_and_longe
             ended = await talk.end(await talk.say("hello"))
             assert ended["error"].startswith("provider_unavailable: ")
             moments.append(time.monotonic())
-        waits = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+        waits = [after - before for before, after in itertools.pairwise(moments)]
         for waited, least in zip(waits, lineage.BACKOFF_S, strict=False):
             assert least <= waited < least + 2.5
         run_id = await talk.say("hello")  # it would wait for two seconds more, and then five
