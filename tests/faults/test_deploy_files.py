@@ -26,7 +26,11 @@ SERVICE: dict[str, Any] = {
         "build": {
             "type": "object",
             "additionalProperties": False,
-            "properties": {"context": {"type": "string"}, "dockerfile": {"type": "string"}, "target": {"type": "string"}},
+            "properties": {
+                "context": {"type": "string"},
+                "dockerfile": {"type": "string"},
+                "target": {"type": "string"},
+            },
         },
         "restart": {"enum": ["no", "always", "on-failure", "unless-stopped"]},
         "stop_grace_period": DURATION,
