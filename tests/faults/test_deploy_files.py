@@ -1,4 +1,4 @@
-"""What is deployed as it stands: the compose file against the part of its schema that it uses, and what it refers to."""
+"""What is deployed as it stands: the compose file against the part of its schema that it uses, and what it names."""
 
 import re
 import subprocess

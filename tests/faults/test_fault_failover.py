@@ -7,7 +7,7 @@ where the log kept its dispatch; whoever reads is told of a loss; nothing hangs;
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -133,8 +133,8 @@ class Loaded:
                 ):
                     await self.came.wait()
         except TimeoutError:
-            raise AssertionError(f"{run_id} hangs: {(await self.log())[-6:]}
-{self.owner.everything()[-3000:]}") from None
+            said = f"{(await self.log())[-6:]} {self.owner.everything()[-3000:]}"
+            raise AssertionError(f"{run_id} hangs: {said}") from None
 
     async def settled(self) -> None:
         """Nothing is open any more, on the bus."""
@@ -155,7 +155,8 @@ class Loaded:
         events: list[dict[str, Any]] = []
         while True:
             after = events[-1]["seq"] if events else 0
-            page = (await self.ask(self.edge, "GET", f"/v1/sessions/{self.id}/events?order=asc&limit=200&after_seq={after}")).json()
+            path = f"/v1/sessions/{self.id}/events?order=asc&limit=200&after_seq={after}"
+            page = (await self.ask(self.edge, "GET", path)).json()
             if not page["items"]:
                 return events
             events += page["items"]
@@ -180,7 +181,7 @@ class Loaded:
 
 
 @asynccontextmanager
-async def _load(nodes: list[Node]) -> AsyncIterator[Load]:
+async def _load(nodes: list[Node]) -> AsyncGenerator[Load]:
     """Load before, during and for a while after what the block does."""
     load, made = Load(nodes), asyncio.Semaphore(0)
     async with asyncio.TaskGroup() as group:
