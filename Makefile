@@ -8,7 +8,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test test-peers nightly lint docs
+.PHONY: bench bench-quick help setup demo test test-peers nightly lint docs
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
@@ -58,3 +58,9 @@ lint: setup ## format, rules, types, imports, sizes, docs
 
 docs: setup ## write the generated pages (configuration, metrics, command)
 	@$(BIN)/python -m gateway.cli.reference docs
+
+bench-quick: setup ## what one call costs: two floors, one node, two nodes; under 2 minutes
+	@$(BIN)/python -m benchmarks.run
+
+bench: setup ## the longer run, which writes what it measured into docs/performance.md
+	@$(BIN)/python -m benchmarks.run --report

@@ -20,6 +20,7 @@ from gateway.app import Gateway
 from gateway.bus.sessions import NO_KEY
 from gateway.config.secret import Secret
 from gateway.config.settings import Agent, Limits, Redis, Server, Settings
+from gateway.model.errors import Refusal
 from gateway.model.redaction import Redactor
 from gateway.model.registration import ToolSpec
 from gateway.services.feeds import Delta, Reader
@@ -305,7 +306,8 @@ async def answering(talk: Talk, answer: Callable[[Event], str]) -> AsyncGenerato
             for entry in found if isinstance(found, list) else []:
                 event = json.loads(entry.event)
                 if event["type"] == "client_tool_dispatched":
-                    await talk.answer(event, answer(event))
+                    with suppress(Refusal):  # its run may be over
+                        await talk.answer(event, answer(event))
 
     serving = asyncio.create_task(serve())
     try:

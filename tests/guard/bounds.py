@@ -20,9 +20,9 @@ ENCODINGS_PER_EVENT = 1
 """An event is encoded by whoever makes it; a script puts its number in front, readers get those bytes spliced."""
 
 INSTRUCTIONS = 1_400_000
-"""Measured 1,133,000. Per call in process, owner and edge together, over transports that are none: frames in and out, checks, redaction,
-the bus' commands packed and their answers read, two readers of the session. Python alone makes some 20 of a bytecode."""
+"""Measured 1,133,000. Per call in process, owner and edge together, over transports that are none: frames in and out,
+checks, redaction, the bus' commands packed and their answers read, two readers of the session."""
 
 HELP_STARTS = 8.0
-"""Measured 5.5. ``toolrelay --help`` in times of ``python -c pass``: the command line imports argparse and its own modules, and
-nothing of what serves."""
+"""Measured 5.5. ``toolrelay --help`` in times of ``python -c pass``: the command line imports argparse and its own
+modules, and nothing of what serves."""

@@ -83,7 +83,7 @@ class Bus:
 
     async def say(self, reply: bytes) -> None:
         """Lets what was sent out, and answers it."""
-        while not self.transport.written:
+        while not self.transport.written:  # noqa: ASYNC110 - one turn of the loop, and it is there
             await asyncio.sleep(0)
         self.transport.written.clear()
         self.wire.data_received(reply)
@@ -180,7 +180,8 @@ async def main(count: int, *, gated: bool = False) -> None:
         feed.receive(b'E{"seq":%d,"type":"tool_result","call_id":"%b"}' % (seq, call_id.encode()))
         for reader in readers:
             entries = reader.poll()
-            assert isinstance(entries, list) and len(entries) == 4
+            assert isinstance(entries, list)
+            assert len(entries) == 4
             for entry in entries:
                 protocol.event(b'{"session_id":"s",', entry.event)
         request = json.loads(sent.pop())
