@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -175,7 +176,7 @@ class Loaded:
                 same = [e for e in self.events if e["type"] == "tool_result" and e["call_id"] == event["call_id"]]
                 assert len(same) == 1, "nobody hears two ends of one call"
         lost = [event for event in log if event.get("kind") == "log_reset"]
-        gaps = [a for a, b in zip(seqs, seqs[1:], strict=False) if b != a + 1]
+        gaps = [a for a, b in pairwise(seqs) if b != a + 1]
         assert len(gaps) <= len(lost), "a gap without the word for it"
         return bool(lost)
 
