@@ -1,4 +1,4 @@
-"""Nodes whose wall clocks are wrong by ten minutes, in both directions: nothing is due early, nothing late (redis.md)."""
+"""Nodes whose wall clocks are wrong by ten minutes, both ways: nothing is due early, nothing late (redis.md)."""
 
 import os
 import time
