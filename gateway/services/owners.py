@@ -17,6 +17,8 @@ from gateway.services.tasks import Tasks
 
 log = get_logger("owners")
 
+_AGAIN_S: Final = 2.0
+
 _LOST_RUN: Final = trusted("owner_lost: the node that ran it was out of contact")
 
 
@@ -79,7 +81,6 @@ class Owners:
         self._make = make
         self._runners: dict[str, Runner] = {}
         self._adopting: set[str] = set()
-        self._left: set[str] = set()  # sessions that lost their runner while the bus was away
         self._closed = False
 
     def __len__(self) -> int:
@@ -90,9 +91,7 @@ class Owners:
         ``bus_lost``: the bus was away for too long; the session is looked at again when it is back."""
         if self._runners.get(session_id) is runner:
             del self._runners[session_id]
-            if bus_lost:
-                self._left.add(session_id)
-            elif work_left:
+            if bus_lost or work_left:
                 self._adopt(session_id)
 
     def input_waiting(self, session_id: str) -> None:
@@ -139,7 +138,7 @@ class Owners:
             await self._end(session_id, self._runners.get(session_id))
         except BusUnavailable as error:
             log.warning("a session could not be looked at", session_id=session_id, error=error)
-            self._left.add(session_id)
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._adopt, session_id)
         finally:
             self._adopting.discard(session_id)
 
@@ -190,9 +189,6 @@ class Owners:
         and those whose session was given away meanwhile end."""
         for session_id, runner in self._runners.items():
             runner.resync()
-            self._left.add(session_id)
-        left, self._left = self._left, set()
-        for session_id in left:
             self._adopt(session_id)
 
     async def hand_over(self, give: Callable[[str], Awaitable[None]], *, wait_s: float) -> None:
