@@ -15,6 +15,7 @@ from adapters.http.events import OLDEST
 from adapters.http.resource import Operation
 from gateway import __version__
 from gateway.model import events, limits
+from gateway.model.enquiries import CURSOR_CHARS
 from gateway.model.errors import Code
 from gateway.web.replies import Envelope
 
@@ -36,6 +37,7 @@ _QUERY: Final[Mapping[str, tuple[Json, str]]] = {
     "limit": ({"type": "integer", "minimum": 1, "maximum": limits.EVENTS_PAGE}, "How many items a page holds at most."),
     "after": ({"type": "string"}, "Where the page before ended: its `next_cursor`."),
     "order": (_ORDER, "Newest first when omitted."),
+    "cursor": ({"type": "string", "minLength": 1, "maxLength": CURSOR_CHARS}, "The page before's `next_cursor`."),
     "after_seq": (_SEQ, "Events with a greater seq."),
     "before_seq": (_SEQ, "Events with a smaller seq."),
     "deltas": (
