@@ -1,8 +1,8 @@
 """A node incarnation's inbox: what its sessions are told. Owns the messages' form; each is only a hurry-up.
 
 Whatever a message says stands in the session's keys too, so after a gap of the subscription the owner reads those
-(redis.md: no event depends on a push). Questions and replies alone stand nowhere else: whoever asks waits within a bound.
-A restarted node has a new incarnation and never reads its predecessor's mail.
+(redis.md: no event depends on a push). Questions and replies alone stand nowhere else: whoever asks waits within a
+bound. A restarted node has a new incarnation and never reads its predecessor's mail.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,7 @@ holds was redacted by the owner, before it left.
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gateway.model.clean import LogText
 
@@ -114,7 +114,7 @@ class Reply(Struct, frozen=True, omit_defaults=True):
     """An owner's reply: ``answer`` or ``refused``. ``epoch`` is the one under which the owner gave it."""
 
     epoch: int
-    answer: Raw | None = None
+    answer: Raw | UnsetType = UNSET
     refused: Refused | None = None
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from uuid import uuid4
 
 import msgspec
+from msgspec import UNSET
 
 from gateway.bus.enquiries import EnquiryBus
 from gateway.bus.nodes import Nodes
@@ -73,7 +74,7 @@ class Enquiries:
         if reply.refused is not None:
             refused = reply.refused
             raise Refusal(Code[refused.code], refused.message, retry_after_s=refused.retry_after_s)
-        assert reply.answer is not None, "a reply is an answer or a refusal"
+        assert reply.answer is not UNSET, "a reply is an answer or a refusal"
         return bytes(reply.answer)
 
     async def _sent(self, session_id: str, agent: Agent, ask_id: str, question: bytes) -> int:
