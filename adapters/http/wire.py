@@ -39,7 +39,7 @@ class Input(Struct):
     """``POST …/events``."""
 
     type: Literal["input"]
-    text: str
+    text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "pattern": r"\S", "description": "Not blank."})]
 
 
 class Never(Struct, tag_field="type", tag="never"):

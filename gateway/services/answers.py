@@ -14,7 +14,7 @@ from gateway.bus.calls import Calls
 from gateway.model import events
 from gateway.model.clean import ModelJson, ModelText
 from gateway.model.errors import Refusal
-from gateway.model.redaction import RedactionCollision, Redactor
+from gateway.model.redaction import RedactionCollision, Redactor, ours_for_model
 from gateway.model.text import clean_text
 from gateway.observe.log import get_logger
 
@@ -31,7 +31,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Answer).decode
-_COLLISION: Final = ModelText(
+_COLLISION: Final = ours_for_model(
     "Error result_refused: two names in the structured result became one when secrets were hidden."
 )
 
