@@ -12,6 +12,7 @@ from gateway.bus.sessions import Sessions
 from gateway.config.settings import Agent, Settings
 from gateway.model import limits
 from gateway.services.answers import Answers
+from gateway.services.enquiries import Enquiries
 from gateway.services.feeds import Feeds
 from gateway.services.offers import Offers
 from gateway.services.sessions import Conversations
@@ -29,6 +30,7 @@ class HttpServices:
     authenticator: Authenticator
     session_agents: SessionAgents
     conversations: Conversations
+    enquiries: Enquiries
     sessions: Sessions
     offers: Offers
     answers: Answers

@@ -68,6 +68,11 @@ def document(*, version: str, url: str = "") -> dict[str, Any]:
     return found
 
 
+def encoded(*, version: str, url: str = "") -> bytes:
+    """The document as JSON, indented."""
+    return msgspec.json.format(msgspec.json.encode(document(version=version, url=url)), indent=2) + b"\n"
+
+
 def _description() -> str:
     codes = "\n".join(f"- {close.code}: {close.reason}" for close in Close)
     return (

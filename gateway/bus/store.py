@@ -37,6 +37,8 @@ _CODES: Final = {
     "conflict": (Code.CONFLICT, None),
     "idempotency_conflict": (Code.IDEMPOTENCY_CONFLICT, None),
     "queue_full": (Code.QUEUE_FULL, None),
+    "run_active": (Code.CONFLICT, "a run is active or waits: ask again when it has ended"),
+    "no_owner": (Code.NO_CAPACITY, "no node can run this session's agent now"),
     "too_many_clients": (Code.CONFLICT, "the session has as many live clients as it may (32)"),
     "too_many_names": (Code.CONFLICT, "the session has handed out as many client names as it may (10000)"),
     "too_many_tokens": (Code.CONFLICT, "the session has as many live tokens as it may"),
