@@ -130,20 +130,21 @@ def _finders() -> tuple[_Finder, ...]:
 
 @cache
 def _unnamed() -> Pattern:
-    """All heads without a name at once: one pass where many kinds are in one text."""
-    return Pattern(
-        "|".join(language.written(language.parse(rule.head)) for rule in RULES if _NAME_GROUP not in rule.lead)
-    )
+    """The gates of all rules without a name at once: one pass where many kinds are in one text."""
+    return Pattern("|".join(gate for gate, rule in zip(_gates(), RULES, strict=True) if _NAME_GROUP not in rule.lead))
 
 
 @cache
 def _named() -> tuple[Pattern, int]:
     """All heads with a name at once, from the stem of the name on, and how many groups there are."""
-    parts = (
-        f"{rule.lead.replace(NAME, f'({NAMED}{_NAME_END})')}(?:{rule.value})" for rule in RULES if NAME in rule.lead
-    )
-    patterns = [part[part.index("(") :] for part in parts]
-    return Pattern("|".join(patterns)), len(patterns)
+    parts = [f"({NAMED}{_NAME_END}){behind}" for rule in RULES if (behind := _behind_name(rule))]
+    return Pattern("|".join(parts)), len(parts)
+
+
+def _behind_name(rule: Rule) -> str:
+    """What stands behind a rule's name, with the value; empty for a rule without a name."""
+    _, name, behind = rule.lead.partition(NAME)
+    return f"{behind}(?:{rule.value})" if name else ""
 
 
 def _named_starts(text: bytes) -> Iterator[int]:
@@ -159,8 +160,11 @@ def _named_starts(text: bytes) -> Iterator[int]:
 
 @cache
 def _gates() -> tuple[str, ...]:
-    trees = (language.parse(f"{rule.lead.replace(NAME, NAMED + _NAME_END)}(?:{rule.value})") for rule in RULES)
-    return tuple(language.written(language.gist(tree)) for tree in trees)
+    heads = (
+        f"{NAMED}{_NAME_END}{behind}" if (behind := _behind_name(rule)) else f"{rule.lead}(?:{rule.value})"
+        for rule in RULES
+    )
+    return tuple(language.written(language.gist(language.parse(head))) for head in heads)
 
 
 @cache
@@ -228,7 +232,7 @@ class Scanner:
         return self._gate.Match(text) or []
 
     def starts(self, text: bytes, fired: Iterable[int]) -> list[int]:
-        """Where a match of any of ``fired`` begins, in order; more than there are secrets."""
+        """Places inside of whatever any of ``fired`` matches, in order; at least one for each secret, and more."""
         begins: set[int] = set()
         rules = [_finders()[index - 2] for index in fired if index >= 2]
         unnamed = [rule for rule in rules if not rule.named]
