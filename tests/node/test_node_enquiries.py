@@ -41,7 +41,7 @@ async def test_history_by_cursor_is_the_childs_own_and_redacted(two: Two):
     async with conversation(two.edge) as talk:
         await talk.run("echo password=hunter2secret")
         await talk.run({"text": "0123456789" * 10, "repeat": 600})
-        items, cursor, pages = [], "", 0
+        items, cursor, pages, page = [], "", 0, {}
         while cursor is not None:
             page = await talk.done("GET", f"/history?cursor={cursor}" if cursor else "/history")
             items, cursor, pages = items + page["items"], page["next_cursor"], pages + 1
