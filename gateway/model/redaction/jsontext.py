@@ -15,7 +15,7 @@ from gateway.model.redaction.names import Strength, strength
 # Both find a lone quote too: without it, a string that is never closed would be tried from each of its quotes.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+|"', re.DOTALL)
 _STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*+:)?+|"', re.DOTALL)
-_RUN = re.compile(rb'(?:[^"\\]*+"[^"\\]*+"){0,64}+', re.DOTALL)  # strings without escapes, and what is between them
+_RUN = re.compile(rb'(?:[^"\\]*+"[^"\\]*+"){0,8}+', re.DOTALL)  # strings without escapes, and what is between them
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([^\s{}\[\],:"]{8,})|"', re.DOTALL)
 _ESCAPED_UNIT = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _KEPT: Final = frozenset({b"true", b"false", b"null"})

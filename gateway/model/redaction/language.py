@@ -220,7 +220,8 @@ def _live_repeat(inner: Node, most: int | None) -> str | None:
 
 
 _TELLING: Final = 4  # fixed bytes from which on a pattern is rare by itself
-_ENOUGH: Final = 8  # counted bytes behind fewer of them
+_SOME: Final = 5  # counted bytes behind so many
+_ENOUGH: Final = 10  # and behind fewer
 _FEW: Final = 8  # members up to which a class counts as fixed
 
 
@@ -248,7 +249,7 @@ def gist(node: Node) -> Node:
     Runs lose their counts. Only the last one keeps some, where what stands before it is not telling enough: many counts
     at once are what makes a joint automaton large, and slow on text that it has not met.
     """
-    return _gist(node, 1 if _fixed(node) >= _TELLING else _ENOUGH, first=True, last=True)
+    return _gist(node, _SOME if _fixed(node) >= _TELLING else _ENOUGH, first=True, last=True)
 
 
 def relaxed(node: Node) -> Node:
