@@ -46,6 +46,7 @@ from gateway.model.redaction import Redactor
 from gateway.observe.log import get_logger
 from gateway.services.answers import Answers
 from gateway.services.capacity import Capacity
+from gateway.services.catalogs import Catalogs
 from gateway.services.deadlines import Timers
 from gateway.services.feeds import Feeds
 from gateway.services.membership import Membership
@@ -184,6 +185,7 @@ class Gateway:
             conversations=self.conversations,
             sessions=self.sessions,
             offers=self.offers,
+            catalogs=Catalogs(self.sessions, self.offers, redactor),
             answers=self.answers,
             calls=self.calls,
             log=self.log,
