@@ -24,21 +24,21 @@ _KEPT: Final = 4
 class OwnTools:
     """Answers of ``client__tools``, ``client__use`` and ``client__more`` for one run.
 
-    Long answers of the gateway's own are kept for the run, the last few of them: they stand in no call's record.
+    Long answers of the gateway's own stand in no call's record: the session keeps the last few of them.
     """
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         redactor = context.services.redactor
         self._redaction = DescriptorRedaction(redactor.model_text, redactor.schema_json)
-        self._long: dict[str, ModelText] = {}
 
     def keep(self, call_id: str, text: ModelText) -> None:
         """An answer of ours that ``client__more`` may have to read on in."""
         if len(text) > _SURELY_WHOLE:
-            self._long[call_id] = text
-            while len(self._long) > _KEPT:
-                del self._long[next(iter(self._long))]
+            answers = self._context.long_answers
+            answers[call_id] = text
+            while len(answers) > _KEPT:
+                del answers[next(iter(answers))]
 
     def answer(self, name: str, arguments: dict[str, Any]) -> _Answer:
         """The text that answers ``client__tools`` or ``client__more``; the latter has to be read first."""
@@ -70,7 +70,7 @@ class OwnTools:
         call_id, part = arguments.get("call_id"), arguments.get("part")
         if not isinstance(call_id, str) or not isinstance(part, int) or len(call_id) > 1024:
             return "Error invalid_arguments: client__more takes {call_id: string, part: integer}."
-        if (kept := self._long.get(call_id)) is not None:
+        if (kept := self._context.long_answers.get(call_id)) is not None:
             return _part(kept, part, call_id)
         record = await self._context.services.calls.get(self._context.session_id, call_id)
         if record is None or record.answer is None:

@@ -25,6 +25,7 @@ from gateway.bus.sessions import QueuedRun, Resumption
 from gateway.config.settings import Agent
 from gateway.model import events
 from gateway.model.catalog import Catalog
+from gateway.model.clean import ModelText
 from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
 from gateway.model.redaction import trusted
@@ -65,6 +66,7 @@ class AgentSession(Runner):
             on_lost=self._lost,
         )
         self._forget = forget
+        self.long_answers: dict[str, ModelText] = {}
         self._marks: list[str] = []
         self._offering = Offering(
             services,
