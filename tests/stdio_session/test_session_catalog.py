@@ -206,7 +206,8 @@ async def test_an_answer_that_is_corrected_in_time_counts(world: World):
 
 async def test_five_thousand_calls_of_one_session(redis_url: str, tmp_path: Path):
     """Over the budget of one child's request ids: none is lost, none comes twice, each answer goes to its own call."""
-    runs, each = 25, 200
+    runs, steps, abreast = 27, 12, 16
+    each = steps * abreast
     numbered = tool("n", {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
     async with agent_world(redis_url, [demo_agent(tmp_path)]) as world:
         talk = await world.talk()
@@ -223,7 +224,8 @@ async def test_five_thousand_calls_of_one_session(redis_url: str, tmp_path: Path
             for run in range(runs):
                 numbers = range(run * each, (run + 1) * each)
                 asked = [{"name": "client__web__n", "arguments": {"n": n}} for n in numbers]
-                ended = await talk.end(await talk.say({"calls": asked}, SAY), within=60)
+                turns = [{"calls": asked[at : at + abreast], "parallel": True} for at in range(0, each, abreast)]
+                ended = await talk.end(await talk.say(*turns, SAY), within=60)
                 assert ended["type"] == "run_completed", ended
                 assert json.loads(talk.said().removeprefix("It said: ")) == [str(2 * n) for n in numbers]
                 pids.add(talk.child.pid)
