@@ -8,7 +8,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test test-peers lint docs
+.PHONY: bench bench-quick help setup demo test test-peers nightly lint docs
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
@@ -43,6 +43,12 @@ test-peers: ## the real peers too: magi-code, the SDK, Chromium, Sentinel, Clust
 	@.ci/peers
 	@.venv-peers/bin/python -m pytest -p tests.at_most --at-most 1500 -m "peers and not nightly"
 
+# What is too long for `make test`, and the schedules of the bus thirty times as often.
+nightly: setup ## the long ones: 10,000 random schedules, outages that do not end, whole Clusters
+	@TOOLRELAY_TEST_SCHEDULES=10000 $(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 14400 \
+	  tests/bus/test_bus_schedules.py
+	@$(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 7200 -m nightly
+
 lint: setup ## format, rules, types, imports, sizes, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -52,3 +58,9 @@ lint: setup ## format, rules, types, imports, sizes, docs
 
 docs: setup ## write the generated pages (configuration, metrics, command)
 	@$(BIN)/python -m gateway.cli.reference docs
+
+bench-quick: setup ## what one call costs: two floors, one node, two nodes; under 2 minutes
+	@$(BIN)/python -m benchmarks.run
+
+bench: setup ## the longer run, which writes what it measured into docs/performance.md
+	@$(BIN)/python -m benchmarks.run --report

@@ -68,7 +68,8 @@ async def owner(bus: Bus, sessions: int, command: list[str]) -> None:
 
     for number in range(sessions):
         child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: ASYNC220 - once
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
         pipes.append(child.stdin.fileno())
         loop.add_reader(child.stdout.fileno(), partial(read, number, child.stdout.fileno()))
     await bus.subscriber.subscribe(bus.channel("owner"), answered)

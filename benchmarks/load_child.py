@@ -16,6 +16,7 @@ import random
 import sys
 import time
 from array import array
+from collections.abc import Iterator
 
 IN, OUT = 0, 1
 LIMITS = {"frame_bytes": 65536, "json_depth": 32, "prompt_bytes": 16384, "requests_per_child": 4096}
@@ -23,7 +24,7 @@ HEAD = b'{"protocol":"magi-code.local-agent","version":1,"type":"%b","instance_i
 RUN = b'"session_id":"s1","run_id":"run%d"'
 
 
-def lines():
+def lines() -> Iterator[bytes]:
     """Lines of stdin, without their LF."""
     rest = b""
     while data := os.read(IN, 65536):
@@ -32,7 +33,7 @@ def lines():
         yield from whole
 
 
-def put(data):
+def put(data: bytes) -> None:
     while data:
         data = data[os.write(OUT, data) :]
 
@@ -40,17 +41,17 @@ def put(data):
 class Bare:
     """The floors' child: the order comes, calls go, answers come."""
 
-    def __init__(self, source):
+    def __init__(self, source: Iterator[bytes]) -> None:
         self.source = source
         self.number = 0
 
-    def serve(self):
+    def serve(self) -> None:
         for line in self.source:
             if line.startswith(b"calls "):
                 work(self, line.decode())
                 put(b'{"type":"done"}\n')
 
-    def call(self, size):
+    def call(self, size: int) -> None:
         self.number += 1
         # As long as the frame that asks a gateway, so that the floors carry as much.
         put(
@@ -61,11 +62,11 @@ class Bare:
             b'{"bytes":%d,"path":"src/main.py","query":"the first line"},"timeout_ms":30000}}\n' % (self.number, size)
         )
 
-    def answer(self):
+    def answer(self) -> None:
         next(self.source)
 
-    def event(self, _text):
-        raise SystemExit("the floors have no events")
+    def event(self, text: bytes) -> None:
+        raise SystemExit(f"the floors have no events: {text!r}")
 
 
 class Protocol(Bare):
@@ -73,20 +74,21 @@ class Protocol(Bare):
 
     seq = 0
     run = 0
+    accepted = b""
 
-    def frame(self, kind, rest):
+    def frame(self, kind: bytes, rest: bytes) -> bytes:
         self.seq += 1
         return HEAD % (kind, self.seq) + rest + b"}\n"
 
-    def respond(self, number, result):
+    def respond(self, number: str, result: object) -> bytes:
         return self.frame(
             b"response", b'"id":%b,"result":%b' % (json.dumps(number).encode(), json.dumps(result).encode())
         )
 
-    def event_frame(self, name, rest):
+    def event_frame(self, name: bytes, rest: bytes) -> bytes:
         return self.frame(b"event", b'"event":"%b","data":{%b%b}' % (name, RUN % self.run, rest))
 
-    def serve(self):
+    def serve(self) -> None:
         for line in self.source:
             request = json.loads(line)
             params = request["params"]
@@ -111,9 +113,9 @@ class Protocol(Bare):
                     result = {"state": "idle", "readiness": "ready"}
             put(self.respond(request["id"], result))
 
-    def turn(self, number, order):
+    def turn(self, number: str, order: str) -> None:
         self.run += 1
-        put(self.respond(number, {"run_id": "run%d" % self.run, "accepted": True}))
+        put(self.respond(number, {"run_id": f"run{self.run}", "accepted": True}))
         put(self.event_frame(b"input.persisted", b',"message_id":"m1","durable":false,"revision":"1"'))
         self.accepted = b""
         work(self, order)
@@ -124,7 +126,7 @@ class Protocol(Bare):
             )
         )
 
-    def call(self, size):
+    def call(self, size: int) -> None:
         self.number += 1
         rest = (
             b',"call_id":"c%d","task_id":null,"subagent_id":null,"name":"client__bench__work","arguments":'
@@ -133,7 +135,7 @@ class Protocol(Bare):
         put(self.accepted + self.event_frame(b"client.tool.call", rest))
         self.accepted = b""
 
-    def answer(self):
+    def answer(self) -> None:
         line = next(self.source)
         at = line.index(b'"id":"') + 6
         number = line[at : line.index(b'"', at)]
@@ -144,15 +146,15 @@ class Protocol(Bare):
             raise SystemExit("a call failed")
         self.accepted = self.frame(b"response", b'"id":"%b","result":{"accepted":true}' % number)
 
-    def event(self, text):
+    def event(self, text: bytes) -> None:
         put(self.event_frame(b"diagnostic", b',"code":"tick","summary":"%b"' % text))
 
 
-def work(child, order):
+def work(child: Bare, order: str) -> None:
     kind, *numbers = order.split()
     count, size, period = [*map(int, numbers), 0][:3]
     if kind == "events":
-        for i in range(count):
+        for _ in range(count):
             child.event(b"t%dt" % time.monotonic_ns())
             time.sleep(size / 1e6)
         return
@@ -168,7 +170,7 @@ def work(child, order):
         child.answer()
         taken.append((time.monotonic_ns() - began) // 1000)
     folder = os.environ["BENCH_OUT"]
-    name = os.path.join(folder, "%d.%d" % (os.getpid(), time.monotonic_ns()))
+    name = os.path.join(folder, f"{os.getpid()}.{time.monotonic_ns()}")
     with open(name + ".part", "wb") as file:
         taken.tofile(file)
     os.rename(name + ".part", name)

@@ -1,4 +1,4 @@
-"""What a machine says of a run: processor time from /proc, commands and bytes from Redis, latencies from the children."""
+"""What a machine says of a run: processor time from /proc, commands and bytes from Redis, the children's latencies."""
 
 import os
 from array import array
@@ -28,6 +28,15 @@ def resident_kib(pid: int) -> int:
     raise RuntimeError("no RssAnon")
 
 
+def waited_s(pids: Iterable[int]) -> float:
+    """Seconds that these processes were ready to run and had no processor: other load of the machine."""
+    total = 0.0
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            total += int((task / "schedstat").read_text().split()[1]) / 1e9
+    return total
+
+
 @dataclass(frozen=True)
 class Counters:
     """Of one Redis: runs of scripts, commands outside them, bytes both ways."""
@@ -48,11 +57,12 @@ class Counters:
 
 async def counters(port: int) -> Counters:
     def number(text: str, name: str) -> int:
-        return int(text.split(f"{name}:")[1].split()[0])
+        return int(text.split(f"{name}:")[1].split(maxsplit=1)[0])
 
     commands = await ask(port, "INFO", "commandstats")
     stats = await ask(port, "INFO", "stats")
-    assert isinstance(commands, bytes) and isinstance(stats, bytes)
+    assert isinstance(commands, bytes)
+    assert isinstance(stats, bytes)
     calls: dict[str, int] = {}
     for line in commands.decode().splitlines():
         if line.startswith("cmdstat_"):

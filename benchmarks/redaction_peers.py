@@ -125,7 +125,7 @@ class Sample:
     values: tuple[str, ...]
 
 
-class Missing(Exception):  # noqa: N818 - not a fault
+class Missing(Exception):
     """A tool or its source is not here; says which."""
 
 

@@ -19,12 +19,11 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import extremes, report
-from benchmarks.measure import counters, cpu_s, latencies, percentile
+from benchmarks.measure import counters, cpu_s, latencies, percentile, waited_s
 from benchmarks.systems import System, floor, gateway
 from tests.doubles.valkey_servers import Server
 
 SESSIONS = 16
-NAMES = ("floor", "recording floor", "one node", "two nodes")
 Figures = dict[str, float]
 
 
@@ -44,10 +43,13 @@ async def one_round(system: System, seconds: float, rate: float) -> Figures:
     figures["p50_ms"], figures["p99_ms"] = percentile(alone, 0.5), percentile(alone, 0.99)
     each = min(1_000, max(20, int(rate * seconds / SESSIONS)))
     before, cpu, redis = await counters(system.redis), cpu_s(system.pids), cpu_s([system.redis_pid])
+    waited = waited_s(system.pids)
     taken, elapsed = await ordered(system, SESSIONS, f"calls {each} 200 0", 90)
+    figures["waited"] = (waited_s(system.pids) - waited) / elapsed / len(system.pids) * 100
     calls = len(taken)
     figures["node_cpu_s"] = (cpu_s(system.pids) - cpu) / calls * 1000
     figures["redis_cpu_s"] = (cpu_s([system.redis_pid]) - redis) / calls * 1000
+    figures["per_processor"] = 1000 / (figures["node_cpu_s"] + figures["redis_cpu_s"])
     used = (await counters(system.redis)).less(before)
     figures["calls_per_s"] = calls / elapsed
     figures["scripts"], figures["commands"] = used.scripts / calls, used.commands / calls
@@ -79,7 +81,7 @@ async def measure(rounds: int, seconds: float, *, full: bool) -> dict[str, Figur
             await stack.enter_async_context(gateway("one node", server.port, SESSIONS, nodes=1)),
             await stack.enter_async_context(gateway("two nodes", server.port, SESSIONS, nodes=2)),
         ]
-        rates = dict.fromkeys(NAMES, 0.0)
+        rates: dict[str, float] = {}
         for system in systems:
             system.redis_pid = server.pid
             await ordered(system, SESSIONS, "calls 5 200 0", 90)  # children, connections and caches are there

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway.model.clean import LogText
-from gateway.model.redaction import DeltaRedactor, Redactor
+from gateway.model.redaction import DeltaRedactor, Redactor, joined
 
 BATCH_S: Final = 0.02
 
@@ -70,4 +70,4 @@ class Deltas:
         for message_id, pieces in texts.items():
             part = self._next.get(message_id, 0)
             self._next[message_id] = part + 1
-            self._publish(_encode(_Piece(message_id, part, LogText("".join(pieces)))))
+            self._publish(_encode(_Piece(message_id, part, joined(pieces))))

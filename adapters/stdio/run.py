@@ -37,7 +37,6 @@ from adapters.stdio.results import Admitted
 from adapters.stdio.run_calls import RunCalls
 from gateway.bus.sessions import NO_KEY, QueuedRun
 from gateway.model import events
-from gateway.model.clean import LogJson, LogText
 from gateway.model.errors import Refusal
 from gateway.model.events import EventPayload
 from gateway.model.names import RESERVED
@@ -152,8 +151,7 @@ class Run:
         for approval_id in self._approvals:
             payloads += self._denied(approval_id)
         if isinstance(outcome, RunFinished) and outcome.persistence != "durable":
-            shown = LogJson(_encode({"run_id": self.run_id, "persistence": outcome.persistence}))
-            payloads.append(events.custom("persistence", shown))
+            payloads += self._customs("persistence", {"run_id": self.run_id, "persistence": outcome.persistence})
         self._deltas.flush()
         return payloads
 
@@ -331,9 +329,3 @@ class Run:
             events.approval_resolved(approval_id, "deny", None, None),
             events.tool_result(approval_id, trusted("denied"), is_error=True),
         )
-
-
-def failed_without_child(run_id: str, prompt: LogText | None, failure: RunFailure) -> list[EventPayload]:
-    """What is logged of a run that no child has seen."""
-    payloads = [events.message_user(prompt)] if prompt is not None else []
-    return [*payloads, events.run_failed(run_id, failure.text)]

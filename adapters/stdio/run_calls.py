@@ -24,14 +24,14 @@ from gateway.model import events
 from gateway.model.arguments import check_arguments, without_intent
 from gateway.model.call import Event, Outcome, Reason
 from gateway.model.catalog import Catalog, Item
-from gateway.model.clean import LogJson, ModelJson, ModelText
+from gateway.model.clean import ModelJson, ModelText
 from gateway.model.deadline import call_budget_ms
 from gateway.model.events import EventPayload
 from gateway.model.failures import FAILURES
 from gateway.model.limits import CHILD_INPUT_FRAME_BYTES
 from gateway.model.listing import change_line
 from gateway.model.names import RESERVED, TOOLS, USE
-from gateway.model.redaction import RedactionCollision, ours_for_model
+from gateway.model.redaction import RedactionCollision, ours_for_model, trusted_json
 from gateway.model.results import fit_result
 from gateway.observe import metrics
 from gateway.observe.log import get_logger
@@ -42,6 +42,7 @@ log = get_logger("calls")
 REQUESTS_KEPT: Final = 32
 """Request ids that must be left for answers and a cancel; with fewer the run ends (bridge 9)."""
 _STALE_TRIES: Final = 5
+_LOST: Final = ours_for_model(FAILURES[Reason.RESULT_TIMEOUT, Outcome.UNKNOWN])
 _REFUSED: Final = ours_for_model("Error result_refused: the agent did not take the tool's result as it was.")
 _RUN_ENDS: Final = ours_for_model("Error run_gone: the run is being ended; the tool's work may have been done.")
 _COLLISION: Final = ours_for_model(
@@ -91,7 +92,7 @@ class RunCalls:
         try:
             shown = redactor.log_json(arguments)
         except RedactionCollision:
-            shown = LogJson(b"{}")
+            shown = trusted_json("{}")
         before = [
             *closed,
             events.message_assistant_call(call.call_id, call.name, shown),
@@ -180,8 +181,7 @@ class RunCalls:
     def _dispatched(self, call_id: str, reply: Reply) -> None:
         opened = self._open.get(call_id)
         if isinstance(reply, Dispatched):
-            if opened is None:  # it ended before the bus had it: end it there, too
-                self._context.services.calls.end(self._context.outbox, call_id, Event.END)
+            if opened is None:  # answered already (the push may be quicker than this reply), or its end is on its way
                 return
             opened.dispatched, opened.before = True, []
             self._wait_until(call_id, reply.due_ms)
@@ -216,7 +216,7 @@ class RunCalls:
         self._context.mark(call_id, "refused")
         log.warning("the child refused an answer", session_id=self._context.session_id, code=response.error)
         if response.error == "invalid_params":
-            payload = LogJson(_encode({"call_id": call_id, "code": response.error}))
+            payload = self._context.services.redactor.log_json(_encode({"call_id": call_id, "code": response.error}))
             self._context.write([events.custom("delivery_failed", payload)])
             self._send(call_id, _REFUSED, None, is_error=True)
 
@@ -235,8 +235,11 @@ class RunCalls:
         """The call failed: the model hears why, unless its run is over."""
         if call_id in self._open and reason != Reason.RUN_GONE:
             timed_out = reason in (Reason.ACK_TIMEOUT, Reason.RESULT_TIMEOUT)
-            text = _text(said) if said and timed_out else FAILURES[Reason(reason), Outcome(outcome)]
-            self._deliver(call_id, Answer(ModelText(text), True, None))
+            if said and timed_out:
+                text = self._context.services.redactor.model_text(_text(said))
+            else:
+                text = ours_for_model(FAILURES[Reason(reason), Outcome(outcome)])
+            self._deliver(call_id, Answer(text, True, None))
             metrics.CALLS.labels(outcome, reason).inc()
 
     def due_changed(self, call_id: str, due_ms: int) -> None:
@@ -274,7 +277,7 @@ class RunCalls:
         if due_ms > 0:
             self._wait_until(call_id, due_ms)
         else:  # the bus has lost it: nobody can answer it any more
-            self._deliver(call_id, Answer(ModelText(FAILURES[Reason.RESULT_TIMEOUT, Outcome.UNKNOWN]), True, None))
+            self._deliver(call_id, Answer(_LOST, True, None))
 
     def _deadline_passed(self, call_id: str) -> None:
         """The bus has been silent for so long that our own clock must do: the child is answered, the record follows."""
@@ -282,7 +285,7 @@ class RunCalls:
         if opened is None or asyncio.get_running_loop().time() < opened.until or self._context.outbox.healthy:
             return
         self._context.services.calls.end(self._context.outbox, call_id, Event.TIMEOUT, "bus_unavailable")
-        self._deliver(call_id, Answer(ModelText(FAILURES[Reason.RESULT_TIMEOUT, Outcome.UNKNOWN]), True, None))
+        self._deliver(call_id, Answer(_LOST, True, None))
 
     # --- to the child
 

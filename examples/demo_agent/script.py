@@ -32,6 +32,12 @@ def find(text: str) -> list[Step] | None:
     return None
 
 
+def _arguments(call: Step) -> Any:
+    given = call.get("arguments", {})
+    sized: dict[str, int] = call.get("sized", {})
+    return {**given, **{name: "x" * size for name, size in sized.items()}} if sized else given
+
+
 class Player:
     """Plays one script for one agent of a run: its own, or a subagent, whose words nobody but its caller hears."""
 
@@ -83,7 +89,7 @@ class Player:
             who = Delegate(step["delegate"].get("task_id"), step["delegate"].get("subagent_id"), depth=1)
         call_id = str(uuid.uuid4()) if step.get("reuse_call_id") else None
         if step.get("parallel") or step.get("abandon"):
-            begun = [run.begin(call["name"], call.get("arguments", {}), who, call_id) for call in calls]
+            begun = [run.begin(call["name"], _arguments(call), who, call_id) for call in calls]
             if step.get("abandon"):
                 run.abandoned += [started.call for started in begun if not isinstance(started.call, str)]
                 return
@@ -91,7 +97,7 @@ class Player:
             self.results += [answer.text for answer in run.side_by_side(waits, len(waits))]
             return
         for number, call in enumerate(calls):
-            arguments = call.get("arguments", {})
+            arguments = _arguments(call)
             if call["name"] == "subagents":
                 self.results.append(self._subagents(arguments, f"call_{len(self.results) + 1}_{number}"))
             else:

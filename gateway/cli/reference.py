@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
+from gateway.cli import calls_page
 from gateway.cli.main import parser
 from gateway.config import reference
 from gateway.observe import metrics
@@ -49,7 +50,12 @@ def _actions(of: argparse.ArgumentParser) -> list[argparse.Action]:
     return of._actions  # pyright: ignore[reportPrivateUsage]  # argparse shows them nowhere else
 
 
-PAGES = {"configuration.md": reference.markdown, "metrics.md": metrics.markdown, "cli.md": markdown}
+PAGES = {
+    "configuration.md": reference.markdown,
+    "metrics.md": metrics.markdown,
+    "cli.md": markdown,
+    "calls.md": calls_page.markdown,
+}
 """The generated pages; ``tests/lint`` compares each with what is in the repository."""
 
 

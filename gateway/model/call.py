@@ -4,8 +4,8 @@ The same table is rendered into the bus' Lua scripts (``gateway/bus/scripts.py``
 ``tests/model/test_call.py`` and drawn in docs/calls.md. Whatever the table does not name cannot happen.
 
 Guards that come before the table, in this order: a client that does not own the call is told that there is no such
-call; a due instant that has passed is applied (``DUE``) before whatever arrived late; a registration that is gone has no
-calls any more (bridge 7).
+call; a due instant that has passed is applied (``DUE``) before whatever arrived late; a registration that is gone has
+no calls any more (bridge 7).
 """
 
 from collections.abc import Mapping

@@ -15,7 +15,7 @@ from gateway.model import events
 from gateway.model.clean import ModelJson, ModelText
 from gateway.model.error_texts import CallError, error_text
 from gateway.model.errors import Refusal
-from gateway.model.redaction import RedactionCollision, Redactor
+from gateway.model.redaction import RedactionCollision, Redactor, ours_for_model
 from gateway.model.text import clean_text
 from gateway.observe.log import get_logger
 
@@ -33,7 +33,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 _WHY_CHARS: Final = 300
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Answer).decode
-_COLLISION: Final = ModelText(
+_COLLISION: Final = ours_for_model(
     "Error result_refused: two names in the structured result became one when secrets were hidden."
 )
 

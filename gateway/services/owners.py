@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+from gateway.bus.errors import BusUnavailable
 from gateway.bus.sessions import Owner, Resumption, Sessions
 from gateway.model.errors import Code, Refusal
 from gateway.model.redaction import trusted
@@ -107,11 +108,15 @@ class Owners:
             self._tasks.spawn("owners.adopt", self._adopt_now(session_id))
 
     async def _adopt_now(self, session_id: str) -> None:
-        """Makes a runner where there is none, and a new one where the epoch has moved on."""
+        """Makes a runner where there is none, and a new one where the epoch has moved on. Ends one whose session is
+        somebody else's by now."""
         try:
             owner = await self._sessions.owner(session_id)
             runner = self._runners.get(session_id)
-            if owner.incarnation != self.incarnation or (runner is not None and runner.epoch == owner.epoch):
+            if owner.incarnation != self.incarnation:
+                await self._end(session_id, runner)
+                return
+            if runner is not None and runner.epoch == owner.epoch:
                 return
             if runner is not None:  # taken away and given back: what it knows is old
                 await runner.close()
@@ -131,8 +136,18 @@ class Owners:
         except Refusal as refusal:
             if refusal.code is not Code.NOT_FOUND:
                 raise
+            await self._end(session_id, self._runners.get(session_id))
+        except BusUnavailable as error:
+            log.warning("a session could not be looked at", session_id=session_id, error=error)
+            self._left.add(session_id)
         finally:
             self._adopting.discard(session_id)
+
+    async def _end(self, session_id: str, runner: Runner | None) -> None:
+        if runner is not None and self._runners.get(session_id) is runner:
+            del self._runners[session_id]
+            log.warning("a session has been given to another node", session_id=session_id)
+            await runner.close()
 
     def clients_changed(self, session_id: str) -> None:
         """For the runner."""
@@ -171,9 +186,11 @@ class Owners:
             self._tasks.spawn("owners.end", runner.close())
 
     def resync(self) -> None:
-        """After a gap of the inbox' subscription: every runner reads what it may have missed."""
-        for runner in self._runners.values():
+        """After a gap of the inbox' subscription, or of this node's lease: every runner reads what it may have missed,
+        and those whose session was given away meanwhile end."""
+        for session_id, runner in self._runners.items():
             runner.resync()
+            self._left.add(session_id)
         left, self._left = self._left, set()
         for session_id in left:
             self._adopt(session_id)

@@ -36,6 +36,7 @@ class Patrol:
         self._trusted_from = 0.0  # no lapse or death is declared before
         self._mourned: frozenset[str] = frozenset()  # the gone that a round has looked after
         self._wake = asyncio.Event()
+        self._steps = 0
         self.shifts = 0
 
     def contact(self) -> bool:
@@ -86,13 +87,15 @@ class Patrol:
                 self.gap()
 
     async def sweep(self) -> int:
-        """Settles what is due: how many instants were."""
+        """Settles what is due: how many instants were. Partitions with nothing due cost one read each."""
+        if self._clock_was_set():
+            return 0
         keys, scripts = self._store.keys, self._store.scripts
         waits = [
             self._store.topology.for_partition(tag).run(
                 scripts.sweep, (keys.root(tag), keys.due(tag)), (_SWEPT, self._store.now_ms(tag), _STEP_MS)
             )
-            for tag in self._mine()
+            for tag in await self._due()
         ]
         settled = 0
         for reply in await asyncio.gather(*waits, return_exceptions=True):
@@ -101,11 +104,41 @@ class Patrol:
             count, shift = cast("list[Any]", reply)
             settled += int(count)
             if int(shift) > _STEP_MS:
-                self.shifts += 1
-                self.gap()
+                self._stepped()
                 log.warning("the bus clock has stepped; nothing was settled", shift_ms=int(shift))
                 break
         return settled
+
+    async def _due(self) -> list[str]:
+        """Which of this node's partitions have something due, by its estimate of their clocks."""
+        keys, tags = self._store.keys, self._mine()
+        waits = [
+            self._store.topology.for_partition(tag).call(
+                "ZRANGEBYSCORE", keys.due(tag), "-inf", self._store.now_ms(tag), "LIMIT", 0, 1
+            )
+            for tag in tags
+        ]
+        found: list[str] = []
+        for tag, reply in zip(tags, await asyncio.gather(*waits, return_exceptions=True), strict=True):
+            if isinstance(reply, BaseException):
+                raise reply
+            if reply:
+                found.append(tag)
+        return found
+
+    def _clock_was_set(self) -> bool:
+        """Whether a server's clock has stepped far since the last round, as its samples say."""
+        clocks = [shard.clock for shard in self._store.topology.shards]
+        steps = sum(clock.steps for clock in clocks)
+        stepped = steps != self._steps and any(abs(clock.step_ms) > _STEP_MS for clock in clocks)
+        self._steps = steps
+        if stepped:
+            self._stepped()
+        return stepped
+
+    def _stepped(self) -> None:
+        self.shifts += 1
+        self.gap()
 
     def _mine(self) -> Sequence[str]:
         """Each partition falls to one living node, so the work of all together does not grow with their number."""

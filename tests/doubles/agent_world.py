@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from gateway.app import Gateway
 from gateway.bus.sessions import NO_KEY
 from gateway.config.secret import Secret
 from gateway.config.settings import Agent, Limits, Redis, Server, Settings
+from gateway.model.errors import Refusal
 from gateway.model.redaction import Redactor
 from gateway.model.registration import ToolSpec
 from gateway.services.feeds import Delta, Reader
@@ -268,7 +269,7 @@ def processes_of(pid: int) -> list[int]:
 
 
 @asynccontextmanager
-async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **limits: Any) -> AsyncIterator[World]:
+async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **limits: Any) -> AsyncGenerator[World]:
     """A node with these agents on the server at ``url``, under a prefix of its own unless one is given."""
     settings = Settings(
         server=Server(),
@@ -290,14 +291,14 @@ async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **
 async def eventually(condition: Callable[[], object], within: float = WAIT_S) -> None:
     """Waits for something that nobody tells."""
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 -- the kernel tells nobody
+        while not condition():
             await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def answering(talk: Talk, answer: Callable[[Event], str]) -> AsyncIterator[None]:
+async def answering(talk: Talk, answer: Callable[[Event], str]) -> AsyncGenerator[None]:
     """A client that answers every call of the session, each once, while the block runs."""
-    reader = await talk.world.gateway.feeds.open(talk.id, 0)
+    reader = await talk.world.gateway.feeds.open(talk.id, None)
 
     async def serve() -> None:
         while True:
@@ -305,7 +306,8 @@ async def answering(talk: Talk, answer: Callable[[Event], str]) -> AsyncIterator
             for entry in found if isinstance(found, list) else []:
                 event = json.loads(entry.event)
                 if event["type"] == "client_tool_dispatched":
-                    await talk.answer(event, answer(event))
+                    with suppress(Refusal):  # its run may be over
+                        await talk.answer(event, answer(event))
 
     serving = asyncio.create_task(serve())
     try:

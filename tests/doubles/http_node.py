@@ -176,7 +176,7 @@ async def http_node(
             )
             server = uvicorn.Server(config)
             serving = asyncio.create_task(server.serve(sockets=[listening]))
-            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+            while not server.started:
                 await asyncio.sleep(0.005)
             try:
                 yield node

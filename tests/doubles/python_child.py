@@ -81,7 +81,7 @@ def state_of(pid: int) -> str:
 
 async def until(condition: Callable[[], object], within: float = 5.0) -> None:
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 -- the kernel tells nobody
+        while not condition():
             await asyncio.sleep(0.01)
 
 

@@ -6,7 +6,8 @@ OpenAI-compatible ``GET /v1/models`` and ``POST /v1/chat/completions``, streamed
 A user message with a JSON object ``{"steps": [...]}`` in it (also escaped inside a JSON string, as in a subagent's
 task) is played one step per request, counted by the assistant turns after it; any other message is echoed. A step:
 
-    calls       [{"name", "arguments"}]: call these tools
+    calls       [{"name", "arguments", "sized"}]: call these tools; sized maps further arguments to how many characters
+                they have
     text        say this (with calls: before them); {{results}} becomes the JSON list of the tool results so far
     repeat      say it so many times over
     sleep_s     wait before answering
@@ -74,6 +75,11 @@ def next_step(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {"text": "echo: " + (said[-1][-200:] if said else "")}
 
 
+def arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, those with a size made."""
+    return {**call.get("arguments", {}), **{name: "x" * size for name, size in call.get("sized", {}).items()}}
+
+
 def deltas(step: dict[str, Any], number: int) -> list[dict[str, Any]]:
     """The step as streamed pieces."""
     text, size = step.get("text"), step.get("chunk") or 1 << 30
@@ -86,7 +92,7 @@ def deltas(step: dict[str, Any], number: int) -> list[dict[str, Any]]:
                 "index": index,
                 "id": f"call_{number}_{index}",
                 "type": "function",
-                "function": {"name": call["name"], "arguments": json.dumps(call.get("arguments", {}))},
+                "function": {"name": call["name"], "arguments": json.dumps(arguments(call))},
             }
             for index, call in enumerate(step["calls"])
         ]

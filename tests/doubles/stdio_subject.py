@@ -13,11 +13,12 @@ from typing import Any
 
 from adapters.stdio.child import Child, ChildRefusedError, spawn
 from adapters.stdio.events import InFlight, LostRequest
-from adapters.stdio.frames import RunFinished, ToolCall
+from adapters.stdio.frames import MessageReconcile, RunFinished, ToolCall
 from adapters.stdio.launch import LaunchSpec
+from adapters.stdio.messages import RunMessages
 from adapters.stdio.reaper import Reaper
 from adapters.stdio.requests import Request, ToolDescriptor
-from adapters.stdio.results import Admitted, Attached, Result
+from adapters.stdio.results import RESULTS, Admitted, Attached, Result
 from gateway.model.clean import ModelJson, ModelText
 from tests.doubles.python_child import Listener
 from tests.doubles.scripted_model import write_home
@@ -70,8 +71,9 @@ class Life:
             "params": params,
         }
         data = json.dumps(frame, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
-        self.protocol._in_flight[request_id] = InFlight(request_id, "status", len(data) - 1, None)
-        return Request(request_id, "status", data)
+        known: Any = method if method in RESULTS else "status"
+        self.protocol._in_flight[request_id] = InFlight(request_id, known, len(data) - 1, None)
+        return Request(request_id, known, data)
 
     async def forged(self, method: str, params: Any, request_id: str | None = None) -> str:
         """The error code of a forged request; empty when it was accepted."""
@@ -118,6 +120,18 @@ class Life:
     async def call(self, number: int = 1) -> ToolCall:
         """The call with this number."""
         return (await self.heard.many(ToolCall, number, WITHIN_S))[number - 1]
+
+    def messages(self) -> list[str]:
+        """What the run has said, each message as it stands now."""
+        messages = RunMessages()
+        for event in self.heard.events:
+            if isinstance(event, MessageReconcile) and event.run_id == self.run:
+                messages.reconcile(event)
+        return [message.text for message in messages.finish()]
+
+    def said(self) -> str:
+        """The run's last message."""
+        return self.messages()[-1]
 
     def result(self, call: ToolCall, text: str = "done", structured: bytes | None = None) -> Request:
         """An answer to a call."""

@@ -110,7 +110,7 @@ async def test_an_owner_that_stood_still_for_20_s_acts_on_nothing_that_it_lost(f
         await client.answer(fresh, "seen")
         assert (await talk.end(second))["type"] == "run_completed"
         assert "seen" in talk.said()
-        assert "lost run" not in str(talk.events)
+        assert "lost run" not in str(talk.of("message_assistant"))
         _terminal_once(talk)
         async with a.http() as own, follow(own, begun.id) as again:
             await again.run("echo through the old owner's door")

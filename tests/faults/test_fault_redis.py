@@ -112,8 +112,7 @@ async def _unknown(port: int) -> AsyncIterator[None]:
     """The password has changed: who was connected is thrown out."""
     await ask(port, "ACL", "SETUSER", "admin", "on", "nopass", "~*", "&*", "+@all")
     await ask(port, "CONFIG", "SET", "requirepass", "another-one")
-    with contextlib.suppress(Exception):
-        await ask(port, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+    await _as_admin(port, "CLIENT", "KILL", "TYPE", "normal")
     yield
     await _as_admin(port, "CONFIG", "SET", "requirepass", "")
 
@@ -122,7 +121,7 @@ async def _as_admin(port: int, *command: str) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for line in (("AUTH", "admin", "x"), command):
         writer.write(b"*%d\r\n" % len(line) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w.encode()) for w in line))
-        assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"+OK")
+        assert (await asyncio.wait_for(reader.readline(), 5))[:1] in b"+:"
     writer.close()
 
 
@@ -148,13 +147,14 @@ async def test_what_redis_refuses_is_said_and_ends_by_itself(redis: Server, flee
             await asyncio.sleep(3)
             assert (cpu_s(node.pid) - used) < 0.15 * (time.monotonic() - began), "no busy loop"
         # The request waits through an outage that ends; nothing is lost and nothing is done twice.
-        assert (await asyncio.wait_for(refused, 25)).status_code in (202, 503)
+        assert (await asyncio.wait_for(refused, 25)).status_code in (200, 503)
         await ready_again(node)
         async with node.http() as http, follow(http, talk.id, after=talk.stream.position) as again:
             await again.run("echo after")
     assert "Traceback" not in node.everything()
 
 
+@pytest.mark.nightly
 async def test_an_outage_that_does_not_end_is_a_typed_answer(redis: Server, fleet: Fleet):
     node = await fleet.node("a", redis.url, agents=[demo_agent(fleet.folder)])
     async with conversation(node) as talk:

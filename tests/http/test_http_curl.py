@@ -23,7 +23,7 @@ async def play_the_agent(node: Node) -> None:
                 if clients and any(event["type"] == "run_queued" for event in log):
                     run_id = await node.begin_run(item["id"])
                     await node.dispatch(item["id"], clients[0]["id"], "call_1_0", arguments=b'{"row_id":"3"}')
-                    while not (await key.get(f"/v1/sessions/{item['id']}/calls?state=answered")).json()["items"]:  # noqa: ASYNC110
+                    while not (await key.get(f"/v1/sessions/{item['id']}/calls?state=answered")).json()["items"]:
                         await asyncio.sleep(0.02)
                     await node.end_run(item["id"], run_id)
                     return

@@ -17,7 +17,7 @@ from tests.http.conftest import Talk, new_session
 
 async def eventually(what: Callable[[], bool], wait_s: float = 5.0) -> None:
     async with asyncio.timeout(wait_s):
-        while not what():  # noqa: ASYNC110 - it looks at state that has no event
+        while not what():
             await asyncio.sleep(0.01)
 
 

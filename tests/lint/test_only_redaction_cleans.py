@@ -1,4 +1,4 @@
-"""Nobody but the redaction package makes the types of ``gateway.model.clean``."""
+"""Nobody but the redaction package makes the types of ``gateway.model.clean``, but for a short list with reasons."""
 
 import ast
 from pathlib import Path
@@ -53,9 +53,30 @@ def test_there_is_something_to_look_at() -> None:
     assert len(SOURCES) > 10
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+OTHERS = {
+    "adapters/stdio/failures.py": "a child's code, of a closed set, and its redacted last words behind a constant",
+    "gateway/bus/sessions.py": "reads back what was clean when it was queued",
+    "gateway/model/catalog.py": "puts clean parts and constants together",
+    "gateway/model/narrowing.py": "encodes a copy of a schema that was clean when it was stored",
+    "gateway/model/results.py": "cuts a clean text into parts and counts them",
+    "gateway/services/answers.py": "a constant before a clean text",
+    "gateway/services/offers.py": "encodes what was clean when it was stored, and numbers",
+}
+"""Who else makes one, and why it needs no redaction there."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SOURCES if str(path.relative_to(ROOT)) not in OTHERS],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
 def test_nothing_is_made_outside(path: Path) -> None:
     assert made(path.read_text()) == []
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_list_of_others_is_short(name: str) -> None:
+    assert made((ROOT / name).read_text()), "it takes its name off the list"
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,6 @@ LIMIT = 400
 SIZED = {".py", ".ts", ".js", ".mjs", ".lua", ".html", ".css"}
 BASELINE = Path(__file__).with_name("sizes.txt")
 TASK_OWNER = "gateway/observe/tasks.py"
-REDACTION = "gateway/model/redaction"
-CLEAN_ALREADY = {
-    "adapters/stdio/pipes.py": "the end of the diagnostics that it is told how to redact",
-    "adapters/stdio/requests.py": "an empty text, to measure a frame",
-    "gateway/bus/sessions.py": "reads back what was clean when it was queued",
-    "gateway/model/catalog.py": "puts clean parts and constants together",
-    "gateway/model/narrowing.py": "encodes a copy of a schema that was clean when it was stored",
-    "gateway/model/results.py": "cuts a clean text into parts and counts them",
-    "gateway/services/answers.py": "a constant",
-    "gateway/services/offers.py": "encodes what was clean when it was stored, and numbers",
-}
-"""Who else may call a clean type, and why it needs no redaction there."""
-CLEAN_TYPES = {"LogText", "LogJson", "ModelText", "ModelJson", "DispatchJson", "DiagnosticText"}
 
 
 def tracked() -> list[str]:
@@ -108,37 +95,6 @@ def test_bare_tasks_are_seen(source: str, expected: list[int]) -> None:
 @pytest.mark.parametrize("name", [name for name in SOURCES if name != TASK_OWNER])
 def test_no_task_is_created_bare(name: str) -> None:
     assert bare_tasks(read(name)) == [], "use gateway.observe.tasks.Tasks"
-
-
-def clean_calls(source: str) -> list[int]:
-    """Lines that make one of the types that only redaction may make: by a call or by a cast."""
-    found: list[int] = []
-    for node in ast.walk(ast.parse(source)):
-        if not isinstance(node, ast.Call):
-            continue
-        made = ast.unparse(node.func).rpartition(".")[2]
-        if made == "cast":
-            made = ast.unparse(node.args[0]).strip("'\"")
-        if made in CLEAN_TYPES:
-            found.append(node.lineno)
-    return found
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in SOURCES if not name.startswith(REDACTION) and name not in CLEAN_ALREADY]
-)
-def test_only_redaction_makes_clean_types(name: str) -> None:
-    assert clean_calls(read(name)) == []
-
-
-@pytest.mark.parametrize("name", CLEAN_ALREADY)
-def test_the_list_of_other_makers_is_short(name: str) -> None:
-    assert clean_calls(read(name)), "takes its name off the list"
-
-
-def test_clean_calls_are_seen() -> None:
-    assert clean_calls("from gateway.model import clean\nclean.LogText('a')\nx: LogText") == [2]
-    assert clean_calls("cast('LogText', a)\ncast(LogJson, b)\ncast('str', c)") == [1, 2]
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -13,7 +13,7 @@ from gateway.observe.tasks import Tasks
 
 async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110  # there is no event for what is asked here
+        while not condition():  # there is no event for what is asked here
             await asyncio.sleep(0.001)
 
 

@@ -82,3 +82,14 @@ def test_a_value_is_never_shown() -> None:
 def test_no_secrets_at_all() -> None:
     assert KnownForms([]).live_from(b"abc", 0) == 3
     assert Redactor([]).log_text("abc") == "abc"
+
+
+def test_a_thousand_secrets() -> None:
+    redactor = Redactor([KnownSecret(f"secret/number-{at:05}-of-many", f"key-{at}") for at in range(1_000)])
+    assert redactor.log_text("a secret/number-00777-of-many b") == "a [redacted:key-777] b"
+    assert redactor.log_text("a secret/number-77777-of-many b") == "a secret/number-77777-of-many b"
+
+
+def test_more_than_fits_is_refused_not_ignored() -> None:
+    with pytest.raises(ValueError, match="too many known secrets"):
+        Redactor([KnownSecret(f"{at:06}" + "x" * 3_000, "k") for at in range(400)])

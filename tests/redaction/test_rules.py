@@ -114,7 +114,7 @@ def test_counts_name_kinds_and_nothing_else() -> None:
         "basic understanding of things",
         "https://example.org:8080/a@b",
         "user@example.org",
-        "PWD=/home/me/project1",
+        "PWD=/srv/me/project1",
         "commit 3f786850e387550fdab836ed7e6dc881de23001b",
         "uuid 123e4567-e89b-12d3-a456-426614174000",
         "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",

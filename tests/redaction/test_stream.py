@@ -8,13 +8,15 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from gateway.model.redaction import RULES, KnownSecret, Redactor
-from gateway.model.redaction.known import forms
+from gateway.model.redaction.known import KnownForms, forms
 from gateway.model.redaction.rule import HEAD_BYTES
 from gateway.model.redaction.samples import made
+from gateway.model.redaction.scan import Scanner
 
 KNOWN = 'Zwölf Boxkämpfer/12 & "mehr"'
 REDACTOR = Redactor([KnownSecret(KNOWN, "fighter"), KnownSecret("correct-horse-battery-staple-12", "horse")])
 
+SCANNER = Scanner(KnownForms([]))
 _GLUE = [
     " ", "\n", "\r\n", "\t", "\"", "'", "\\", "\\n", "\\\"", "=", ": ", ":", "-", "_", ".", "/", "@", "&", "%3D",
     ",", ";", "é", "€", "\U0001f600", "\ud800", "[redacted:x]", "password", "api_key", "next_token", "token=",
@@ -54,6 +56,15 @@ def split(text: str, at: list[int]) -> list[str]:
 )
 def test_any_split_gives_the_same(text: str, at: list[int]) -> None:
     assert streamed(split(text, at)) == REDACTOR.log_text(text)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(text=texts())
+def test_the_gate_opens_for_whatever_a_rule_finds(text: str) -> None:
+    encoded = text.encode("utf-8", "surrogatepass")
+    everything = range(2, len(RULES) + 2)
+    found = {span.rank for span in SCANNER.spans(encoded, everything, 0, len(encoded))}
+    assert found <= {index - 2 for index in SCANNER.gate(encoded)}
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

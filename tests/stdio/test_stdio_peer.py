@@ -229,7 +229,7 @@ async def test_a_killed_child_leaves_its_session_to_the_next_and_no_job(launch, 
     job = {"intent": "wait", "command": "sleep 600 & echo started; sleep 600"}
     await agent.turn({"calls": [{"name": "bash", "arguments": job}]}, SAY)
     async with asyncio.timeout(10):
-        while len(session_members(agent.child.pid)) < 3:  # noqa: ASYNC110 -- the kernel tells nobody
+        while len(session_members(agent.child.pid)) < 3:
             await asyncio.sleep(0.01)
     groups = {os.getpgid(pid) for pid in session_members(agent.child.pid)}
     assert len(groups) > 1, "its jobs have groups of their own"

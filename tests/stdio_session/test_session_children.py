@@ -1,7 +1,8 @@
-"""The children of a session: how they follow each other, what they leave to each other, and what is asked of them between
-runs (bridge 3, 9)."""
+"""The children of a session: how they follow each other, what they leave to each other, and what is asked of them
+between runs (bridge 3, 9)."""
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from adapters.stdio import lineage
+from adapters.stdio import generation, lineage
 from gateway.bus.sessions import NO_KEY
 from gateway.model.errors import Code, Refusal
 from tests.doubles.agent_world import (
@@ -114,7 +115,10 @@ async def test_a_lost_session_fails_the_run_or_begins_anew(redis_url: str, tmp_p
         await talk.close()
 
 
-async def test_a_session_that_another_process_holds_is_busy_and_comes_back(redis_url: str, tmp_path: Path):
+async def test_a_session_that_another_process_holds_is_busy_and_comes_back(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(generation, "_BUSY_S", 1.0)
     async with agent_world(redis_url, [demo_agent(tmp_path)]) as world:
         talk = await world.talk()
         await talk.run("echo before")
@@ -167,7 +171,7 @@ async def test_a_child_that_does_not_start_is_tried_again_after_longer_and_longe
             ended = await talk.end(await talk.say("hello"))
             assert ended["error"].startswith("provider_unavailable: ")
             moments.append(time.monotonic())
-        waits = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+        waits = [after - before for before, after in itertools.pairwise(moments)]
         for waited, least in zip(waits, lineage.BACKOFF_S, strict=False):
             assert least <= waited < least + 2.5
         run_id = await talk.say("hello")  # it would wait for two seconds more, and then five
@@ -304,9 +308,9 @@ async def test_a_child_sees_its_own_folder_the_allow_list_and_three_pipes(
             listing = f"/proc/{seen['pid']}/fd"  # open while it is read
             fds = {number: target for number, target in seen["fds"].items() if target not in (None, listing)}
             assert all(fds[number].startswith("pipe:") for number in "012")
-            # Two more are the agent's own: what wakes its loop.
-            assert all(target.startswith("pipe:") for target in fds.values()), fds
-            assert len(fds) <= 5
+            own = [target for target in fds.values() if not target.startswith("pipe:")]
+            assert all(target.startswith(str(tmp_path / "homes")) for target in own), "its session's lock"
+            assert len(fds) <= 6, "three pipes, two ends of what wakes its loop, the lock"
             assert seen["pid"] == seen["pgid"]
         for talk in talks:
             await talk.close()

@@ -1,4 +1,4 @@
-"""A session whose child floods, stalls, dies, dribbles, repeats itself or leaves others behind (issue: faults 14, 15, 18;
+"""A session whose child floods, stalls, dies, dribbles, repeats itself or leaves others behind (faults 14, 15, 18;
 known failures C, F). The fixture asserts that nothing is left of any of them."""
 
 import asyncio

@@ -11,7 +11,7 @@ WITHIN_S = 10.0
 
 async def until(condition: Callable[[], Awaitable[Any]]) -> None:
     async with asyncio.timeout(WITHIN_S):
-        while not await condition():  # noqa: ASYNC110
+        while not await condition():
             await asyncio.sleep(0.01)
 
 

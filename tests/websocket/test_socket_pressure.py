@@ -23,7 +23,7 @@ PATIENCE_S = 20.0
 
 async def until(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.01)
 
 
@@ -129,7 +129,7 @@ async def test_two_hundred_sessions_on_a_socket_and_a_bad_attach_among_them(bus_
     await until(lambda: len(node.feeds) == 0)
     for sid, _ in sessions:
         async with asyncio.timeout(PATIENCE_S):
-            while any(stored.held for stored in await there.clients.all(sid)):  # noqa: ASYNC110
+            while any(stored.held for stored in await there.clients.all(sid)):
                 await asyncio.sleep(0.01)
 
 

@@ -128,8 +128,12 @@ local function replay(key, fingerprint)
   return v[2], nil
 end
 
+-- The index of a session's keys of requests is there for its end alone; it forgets what Redis has forgotten.
 local function remember(key, fingerprint, answer, ttl)
   if key == '' then return end
   redis.call('HSET', base .. ':idem:' .. key, 'f', fingerprint, 'a', answer)
   redis.call('PEXPIRE', base .. ':idem:' .. key, ttl)
+  redis.call('ZREMRANGEBYSCORE', base .. ':idems', '-inf', int(now))
+  redis.call('ZADD', base .. ':idems', int(now + tonumber(ttl)), key)
+  redis.call('PEXPIRE', base .. ':idems', math.max(tonumber(ttl), redis.call('PTTL', base .. ':idems')))
 end

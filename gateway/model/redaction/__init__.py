@@ -8,6 +8,7 @@ from gateway.model.redaction.engine import Redactor
 from gateway.model.redaction.jsontext import RedactionCollision
 from gateway.model.redaction.known import KnownSecret
 from gateway.model.redaction.ours import (
+    joined,
     ours_for_diagnostics,
     ours_for_model,
     ours_for_model_json,
@@ -25,6 +26,7 @@ __all__ = [
     "RedactionCollision",
     "Redactor",
     "Rule",
+    "joined",
     "ours_for_diagnostics",
     "ours_for_model",
     "ours_for_model_json",

@@ -3,6 +3,7 @@
 ``LiteralString`` lets pyright refuse whatever is not written in this source.
 """
 
+from collections.abc import Iterable
 from typing import LiteralString
 
 from gateway.model.clean import DiagnosticText, LogJson, LogText, ModelJson, ModelText
@@ -26,6 +27,11 @@ def ours_for_model(literal: LiteralString) -> ModelText:
 def ours_for_model_json(literal: LiteralString) -> ModelJson:
     """Constant JSON of ours, for a child."""
     return ModelJson(literal.encode())
+
+
+def joined(parts: Iterable[LogText]) -> LogText:
+    """Clean pieces, one behind the other. They come from one stream, which looked for secrets across them."""
+    return LogText("".join(parts))
 
 
 def ours_for_diagnostics(literal: LiteralString) -> DiagnosticText:

@@ -41,7 +41,7 @@ What passes between an agent and its clients is redacted once, before it is logg
 | where | known secrets and shapes | values under credential-like keys |
 | --- | --- | --- |
 | the session's log: every event that a reader sees | removed | removed |
-| arguments for the executing client, while a call is open | removed | only with the agent's `redact_arguments_by_name` |
+| arguments for the executing client while a call is open | removed | with the agent's `redact_arguments_by_name` |
 | results on their way to the model: text | removed | - |
 | results on their way to the model: `structured` | removed | removed |
 | logs of the process, traces, metrics, error bodies | removed | removed |

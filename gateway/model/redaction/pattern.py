@@ -11,7 +11,8 @@ from typing import Any, Final, Protocol, cast
 
 import re2
 
-_MEMORY: Final = 192 * 1024 * 1024  # a ceiling for the lazily built states, not what is used
+_MEMORY: Final = 16 * 1024 * 1024  # a ceiling for one pattern's program and states, which are built as texts need them
+_MANY_MEMORY: Final = 64 * 1024 * 1024  # the same for all patterns in one; when it is full, states are built anew
 _RE2: Final = cast(Any, re2)
 _ANYWHERE: Final = _RE2._Anchor.UNANCHORED
 _WHOLE: Final = _RE2._Anchor.ANCHOR_BOTH
@@ -27,10 +28,10 @@ class Which(Protocol):
     def Match(self, text: bytes) -> list[int] | None: ...  # noqa: N802 - RE2's name
 
 
-def _options() -> Any:
+def _options(memory: int) -> Any:
     options = _RE2.Options()
     options.encoding = _RE2.Options.Encoding.LATIN1
-    options.max_mem = _MEMORY
+    options.max_mem = memory
     options.log_errors = False
     return options
 
@@ -41,7 +42,7 @@ class Pattern:
     __slots__ = ("_match",)
 
     def __init__(self, pattern: str) -> None:
-        expression = _RE2._re2.RE2(pattern.encode("latin-1"), _options())
+        expression = _RE2._re2.RE2(pattern.encode("latin-1"), _options(_MEMORY))
         if not expression.ok():
             raise ValueError(f"pattern refused by RE2: {expression.error()}")
         self._match = expression.Match
@@ -58,7 +59,7 @@ class Pattern:
 
 def which(patterns: Sequence[str]) -> Which:
     """One pass that says which of ``patterns`` occur."""
-    many = _RE2.Set.SearchSet(_options())
+    many = _RE2.Set.SearchSet(_options(_MANY_MEMORY))
     for pattern in patterns:
         many.Add(pattern.encode("latin-1"))
     many.Compile()

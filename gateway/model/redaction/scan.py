@@ -33,6 +33,8 @@ _MANY: Final = 6  # kinds in one text from which on one pass for all is cheaper
 _NAME_BACK: Final = 48  # bytes of a name before its stem
 _NAME_BEFORE = re.compile(rb"[A-Za-z0-9_\-]*\Z")
 
+_TOO_MANY: Final = "too many known secrets to look for at once, or too long ones"
+
 KEY_GATE: Final = rf'{NAMED}[^"]{{0,128}}"\s*:'
 
 
@@ -212,9 +214,14 @@ class Scanner:
     def __init__(self, forms: KnownForms) -> None:
         self._forms = forms
         known = "|".join(map(literal, forms.ordered))
-        self._known = Pattern(known) if known else None
+        try:
+            self._known = Pattern(known) if known else None
+        except ValueError:
+            raise ValueError(_TOO_MANY) from None
         self._keys = Pattern(KEY_GATE)
         self._gate = which([known or r"\x00\x00\z", KEY_GATE, *_gates()])
+        if 1 not in self.gate(b'"password":'):  # the binding does not say when patterns do not fit into its memory
+            raise ValueError(_TOO_MANY)
 
     def gate(self, text: bytes) -> list[int]:
         """What may be in ``text``: 0 a known secret, 1 a credential-like JSON key, 2... a rule. Never too little."""

@@ -127,7 +127,7 @@ CODE = (
     ),
     Rule(
         "crates-token",
-        "crates.io tokens",
+        "tokens of the Rust package registry",
         r"cio[A-Za-z0-9]{32}",
         Tail.WORD,
         "ci|o<alnum:32>",

@@ -247,7 +247,7 @@ async def test_a_revoked_token_is_refused_on_every_node(front: Front, session: S
     assert [(await session.ask("GET", by=token)).status_code for _ in range(2)] == [200, 200]
     assert (await front.ask("DELETE", f"{session.path}/tokens/{token_id}")).status_code == 204
     async with asyncio.timeout(1.0):  # every node hears of it
-        while {(await session.ask("GET", by=token)).status_code for _ in front.nodes} != {401}:  # noqa: ASYNC110 - another node
+        while {(await session.ask("GET", by=token)).status_code for _ in front.nodes} != {401}:
             await asyncio.sleep(0.01)
 
 

@@ -1,5 +1,5 @@
-"""Every error code, brought about on the demo agent and on the real child by the same requests (stdio protocol, Methods,
-Seen). The last test holds the table against the adapter's own list, both ways."""
+"""Every error code, brought about on the demo agent and on the real child by the same requests (stdio protocol,
+Methods, Seen). The last test holds the table against the adapter's own list, both ways."""
 
 import asyncio
 import json

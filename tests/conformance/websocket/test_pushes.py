@@ -16,7 +16,7 @@ from tests.doubles.socket_world import NEVER, TOOL, TTL, Client, World
 async def until(condition: Callable[[], Awaitable[Any]], within_s: float = 8.0) -> Any:
     """Waits until the condition holds."""
     async with asyncio.timeout(within_s):
-        while not (found := await condition()):  # noqa: ASYNC110
+        while not (found := await condition()):
             await asyncio.sleep(0.01)
         return found
 

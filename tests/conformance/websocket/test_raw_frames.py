@@ -190,7 +190,7 @@ async def test_what_is_not_fine_closes_with_its_code(node: Node, raw: Raw, case:
     assert await raw.closed() == code
     raw.writer.close()
     async with asyncio.timeout(8):
-        while len(node.sockets):  # noqa: ASYNC110
+        while len(node.sockets):
             await asyncio.sleep(0.01)
 
 
@@ -211,7 +211,7 @@ async def test_an_end_in_the_middle_of_a_frame_leaves_nothing_behind(node: Node,
     await raw.send(frame(TEXT, PING_OP)[:-4])
     raw.writer.close()
     async with asyncio.timeout(8):
-        while len(node.sockets):  # noqa: ASYNC110
+        while len(node.sockets):
             await asyncio.sleep(0.01)
 
 

@@ -1,0 +1,96 @@
+"""What costs nothing: sessions and sockets that are idle, calls that wait (issue of scale: no command each, no CPU)."""
+
+import asyncio
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from gateway.bus.nodes import NodeInfo, Nodes
+from gateway.bus.sessions import Owner
+from gateway.observe.tasks import Tasks
+from tests.doubles.bus import Bus, bus
+from tests.doubles.nodes import API_KEY, Node, demo_agent
+from tests.doubles.nodes_session import agent_id
+from tests.doubles.socket_world import Client
+from tests.doubles.valkey_servers import Server, ask
+from tests.faults.conftest import PREFIX, Fleet
+from tests.faults.test_fault_edge import socket_at
+
+SESSIONS = 10_000
+CALLS = 1_000
+CALLS_OF_A_SESSION = 16
+SOCKETS = 100
+WATCHED_S = 6.0
+IDLE_CPU = 0.02
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+async def _commands(port: int) -> int:
+    """Commands that were executed so far, those inside of scripts too."""
+    stats = await ask(port, "INFO", "commandstats")
+    assert isinstance(stats, bytes)
+    return sum(int(line.split("calls=")[1].split(",")[0]) for line in stats.decode().splitlines() if "calls=" in line)
+
+
+async def _watch(redis: Server, node: Node) -> tuple[float, float]:
+    """Commands of Redis, and the node's share of a core, per second."""
+    began, commands, used = time.monotonic(), await _commands(redis.port), _cpu_s(node.pid)
+    await asyncio.sleep(WATCHED_S)
+    took = time.monotonic() - began
+    return (await _commands(redis.port) - commands) / took, (_cpu_s(node.pid) - used) / took
+
+
+async def _fill(other: Bus, incarnation: str) -> None:
+    """Sessions, and open calls of some of them, whose owner is a node that lives."""
+    owner = Owner("other", incarnation, 0)
+    for _ in range(SESSIONS // 500):
+        await asyncio.gather(*(other.session() for _ in range(500)))
+    for number in range(-(-CALLS // CALLS_OF_A_SESSION)):
+        session_id = await other.session()
+        await other.submit(session_id, owner)
+        outbox = other.outbox(session_id)
+        assert await other.start_run(outbox) is not None
+        client_id = await other.client(session_id, ttl_s=3600)
+        count = min(CALLS_OF_A_SESSION, CALLS - number * CALLS_OF_A_SESSION)
+        calls = [other.dispatch(outbox, client_id, f"call-{n}", budget_s=300) for n in range(count)]
+        await asyncio.gather(*calls)
+
+
+async def _attach(node: Node, stack: contextlib.AsyncExitStack) -> Client:
+    async with node.http() as http:
+        made = (await http.post("/v1/sessions", json={"agent_id": agent_id("demo")})).json()
+    client = await stack.enter_async_context(socket_at(node.url.removeprefix("http://")))
+    await client.ok("attach", session_id=made["id"], token=API_KEY)
+    await client.ok("register", session_id=made["id"], name="web", lifetime={"type": "ttl", "data": {"seconds": 5}})
+    return client
+
+
+async def test_idle_sessions_idle_sockets_and_open_calls_cost_nothing(redis: Server, fleet: Fleet):
+    node = await fleet.node("a", redis.url, agents=[demo_agent(fleet.folder)])
+    async with bus(redis.url, PREFIX) as other, contextlib.AsyncExitStack() as stack:
+        nodes, tasks = Nodes(other.store, "incarnation-o"), Tasks()
+
+        async def live() -> None:
+            while True:
+                await nodes.renew(NodeInfo("other", ("agents",)))
+                await asyncio.sleep(1)
+
+        living = tasks.spawn("test.lease", live())
+        await asyncio.sleep(2)
+        before, _ = await _watch(redis, node)
+        await _fill(other, "incarnation-o")
+        for _ in range(SOCKETS):
+            await _attach(node, stack)
+        await asyncio.sleep(2)
+        after, share = await _watch(redis, node)
+        assert after < before + 5, f"{before} commands a second without, {after} with them"
+        assert share < IDLE_CPU, f"{share:.2%} of a core"
+        print(f"{before:.0f} and {after:.0f} commands a second, {share:.2%} of a core")
+        living.cancel()
+        await tasks.aclose()
