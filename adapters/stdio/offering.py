@@ -21,7 +21,7 @@ from gateway.model.catalog import (
 )
 from gateway.model.names import RESERVED, kept_names
 from gateway.model.registration import Registration
-from gateway.services.catalogs import CatalogRecord, nested_names
+from gateway.services.catalogs import CatalogRecord, nested_names, prepared
 
 _USED: Final = 64  # tools whose last use is remembered
 _RETRY_S: Final = 0.5
@@ -100,8 +100,10 @@ class Offering:
                     self._stale = True
                     await asyncio.sleep(_RETRY_S)
                     continue
+                registrations = [registration for registration, _ in found]
+                await prepared(registrations, self._redaction)
                 self._revisions = {stored.client_id: stored.revision for _, stored in found}
-                self._build([registration for registration, _ in found])
+                self._build(registrations)
         finally:
             self._reading = None
         self._on_changed()

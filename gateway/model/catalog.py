@@ -142,6 +142,15 @@ def build_catalog(
     )
 
 
+def prepare(registration: Registration, redaction: DescriptorRedaction) -> None:
+    """The dear part of ``build_catalog`` for one registration, done ahead: it is remembered for the last 2,048 schemas.
+
+    A session's whole list (2,048 tools) costs most of a second the first time and a tenth of that afterwards.
+    """
+    for tool in registration.tools:
+        narrow(redaction.schema(tool.parameters))
+
+
 def list_fingerprint(registrations: Iterable[Registration], held: Mapping[ToolKey, str] | None = None) -> str:
     """The ``fingerprint`` of the catalog that ``build_catalog`` would make: whether the list itself differs."""
     ordered = list(registrations)

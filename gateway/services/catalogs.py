@@ -5,19 +5,22 @@ names that were given, what its child has as native tools, which tools are kept 
 gives the same answer, and the next owner goes on with the same names (bridge 2, 4).
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from gateway.bus.sessions import Sessions
-from gateway.model.catalog import NOT_NATIVE, DescriptorRedaction, Item, build_catalog
+from gateway.model.catalog import NOT_NATIVE, DescriptorRedaction, Item, build_catalog, prepare
 from gateway.model.names import ToolKey
 from gateway.model.redaction import Redactor
+from gateway.model.registration import Registration
 from gateway.services.offers import Offers
 
 NEXT_TURN: Final = "native from the next turn on"
 LAST_TURN: Final = "not native from the next turn on"
+_AT_ONCE: Final = 64  # tools of one list
 
 
 class CatalogRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,6 +62,14 @@ def nested_names(names: Mapping[ToolKey, str]) -> dict[str, dict[str, str]]:
     return nested
 
 
+async def prepared(registrations: Sequence[Registration], redaction: DescriptorRedaction) -> None:
+    """Schemas are narrowed client by client, so that a session with many tools holds nobody else up."""
+    if sum(len(registration.tools) for registration in registrations) > _AT_ONCE:
+        for registration in registrations:
+            prepare(registration, redaction)
+            await asyncio.sleep(0)
+
+
 class Catalogs:
     """The catalogs of all sessions, for whoever asks at this node."""
 
@@ -72,6 +83,7 @@ class Catalogs:
         generation 0: what the first will have); where the next one will differ, a note says so."""
         record = read_record(await self._sessions.catalog_record(session_id))
         registrations = [registration for registration, _ in await self._offers.all(session_id)]
+        await prepared(registrations, self._redaction)
         catalog = build_catalog(
             registrations,
             redaction=self._redaction,

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from gateway import app
+from gateway.model.catalog import REFUSED_BY_PROVIDER
 from gateway.model.errors import Code, Refusal
 from gateway.model.registration import ToolSpec
 from gateway.services.catalogs import LAST_TURN, NEXT_TURN
@@ -250,3 +251,47 @@ async def test_a_list_that_changed_while_idle_is_native_in_the_next_turn(world: 
     await talk.run("echo two")
     native = talk.runner._lineage.current.native  # type: ignore[union-attr]
     assert ("client__other__y" in native, "client__web__x" in native) == (after == "register", after == "register")
+
+
+async def test_a_provider_that_refuses_a_new_tool_does_not_see_it_again(world: World):
+    """The run fails before the model has said a word: what was new among its tools may be why (bridge 3)."""
+    talk = await world.talk()
+    await talk.register(tool("old"))
+    await talk.run("echo one")
+    await talk.register(tool("new"), name="other")
+    failed = await talk.end(await talk.say({"status": 400}))
+    assert failed["type"] == "run_failed"
+    await talk.run("echo two")
+    await recorded(talk)
+    _, items = await shown(talk)
+    assert items["client__web__old"][1]
+    assert items["client__other__new"] == ("new", False, (REFUSED_BY_PROVIDER,))
+    async with answering(talk, lambda event: event["tool"]):
+        used = call("client__use", {"tool": "client__other__new", "arguments": {}})
+        assert await talk.run(used, SAY) == 'It said: ["new"]'
+
+
+async def test_a_delegated_task_uses_what_its_agent_allows(redis_url: str, tmp_path: Path):
+    agent = demo_agent(tmp_path, delegated_use=("client__web__a",))
+    async with agent_world(redis_url, [agent]) as world:
+        talk = await world.talk()
+        await talk.register(tool("a"), tool("b"))
+        who = {"delegate": {"task_id": "g1", "subagent_id": "call_1_0/g1"}}
+        async with answering(talk, lambda event: event["tool"]):
+            for name, heard in (("a", "a"), ("b", "Error not_permitted: ")):
+                used = call("client__use", {"tool": f"client__web__{name}", "arguments": {}}, **who)
+                (result,) = json.loads((await talk.run(used, SAY)).removeprefix("It said: "))
+                assert result.startswith(heard)
+            direct = call("client__web__b", **who)
+            assert await talk.run(direct, SAY) == 'It said: ["b"]'
+        await talk.close()
+
+
+async def test_an_agent_without_the_dynamic_tools_has_31_slots(redis_url: str, tmp_path: Path):
+    async with agent_world(redis_url, [demo_agent(tmp_path, dynamic_tools=False)]) as world:
+        talk = await world.talk()
+        await talk.register(*MANY)
+        await talk.run("echo one")
+        native = talk.runner._lineage.current.native  # type: ignore[union-attr]
+        assert native == {*(f"client__web__t{number}" for number in range(31)), "client__more"}
+        await talk.close()
