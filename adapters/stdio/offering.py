@@ -123,6 +123,8 @@ class Offering:
         self._fingerprint = fingerprint
         live = {registration.client_id for registration in registrations}
         self._held = kept_names(self._held, self.catalog.names, live)
+        known = set(self._held.values())
+        self._excluded = {name: why for name, why in self._excluded.items() if name in known}
         self._keep(
             names=nested_names(self._held),
             chosen=tuple(item.model_name for item in self.catalog.items if item.native),
