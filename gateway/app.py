@@ -11,7 +11,7 @@ from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp
 
 from adapters.http.routes import routes as http_routes
@@ -21,6 +21,7 @@ from adapters.http.streams import Streams
 from adapters.stdio.reaper import Reaper
 from adapters.stdio.services import StdioServices
 from adapters.stdio.session import AgentSession
+from adapters.websocket import asyncapi
 from adapters.websocket.endpoint import Sockets
 from adapters.websocket.server_protocol import SocketProtocol
 from adapters.websocket.services import SocketServices
@@ -31,6 +32,7 @@ from gateway.auth.principals import ApiKeyHolder
 from gateway.auth.reach import SessionAgents
 from gateway.bus.calls import Calls
 from gateway.bus.clients import Clients
+from gateway.bus.enquiries import EnquiryBus
 from gateway.bus.errors import BusError
 from gateway.bus.inbox import Inbox
 from gateway.bus.keys import Keys
@@ -48,6 +50,7 @@ from gateway.services.answers import Answers
 from gateway.services.capacity import Capacity
 from gateway.services.catalogs import Catalogs
 from gateway.services.deadlines import Timers
+from gateway.services.enquiries import Enquiries
 from gateway.services.feeds import Feeds
 from gateway.services.membership import Membership
 from gateway.services.offers import Offers
@@ -58,8 +61,9 @@ from gateway.services.succession import Agent, Succession
 from gateway.services.tasks import Tasks
 from gateway.web.health import health_routes
 from gateway.web.hosts import HostCheck, served_hosts
+from gateway.web.pages import Page
 from gateway.web.rates import Rates
-from gateway.web.replies import on_http_exception
+from gateway.web.replies import Reply, on_http_exception
 
 log = get_logger("app")
 
@@ -142,6 +146,8 @@ class Gateway:
             agents=kinds,
             succession=self._succession,
         )
+        enquiry_bus = EnquiryBus(self.store, self.incarnation)
+        self.enquiries = Enquiries(enquiry_bus, self.sessions, self.nodes, self._succession, agents=kinds)
         self.authenticator = Authenticator(known_keys(settings), self.sessions, self.now_ms)
         self._reaper = Reaper()
         self._stdio = StdioServices(
@@ -157,9 +163,9 @@ class Gateway:
             limits=settings.limits,
             agents=agents,
         )
-        self.owners = Owners(self.incarnation, self.sessions, self.tasks, self._make_runner)
+        self.owners = Owners(self.incarnation, self.sessions, enquiry_bus, self.tasks, self._make_runner)
         self._session_agents = SessionAgents(self.sessions)
-        self._inbox = Inbox(self.store, self.incarnation, self.owners, self._credentials_changed)
+        self._inbox = Inbox(self.store, self.incarnation, self.owners, self._credentials_changed, self.enquiries.came)
         self._membership = Membership(self.nodes, self._info, self._on_contact)
         self._sockets = Sockets(
             SocketServices(
@@ -183,6 +189,7 @@ class Gateway:
             authenticator=self.authenticator,
             session_agents=self._session_agents,
             conversations=self.conversations,
+            enquiries=self.enquiries,
             sessions=self.sessions,
             offers=self.offers,
             catalogs=Catalogs(self.sessions, self.offers, redactor),
@@ -201,13 +208,21 @@ class Gateway:
             demo_agent=demo_agent,
         )
         self.http = http
-        edge: list[BaseRoute] = (
-            [*http_routes(http), WebSocketRoute("/v1/ws", self._sockets)] if "edge" in settings.server.roles else []
-        )
+        edge: list[BaseRoute] = self._edge(http) if "edge" in settings.server.roles else []
         health = health_routes(self.problems, with_metrics=not settings.server.metrics_port)
         self._app = Starlette(routes=[*health, *edge], exception_handlers={HTTPException: on_http_exception})
         self._app.router.redirect_slashes = False
         self.asgi: ASGIApp = HostCheck(self._app, served=served_hosts(settings.server))
+
+    def _edge(self, http: HttpServices) -> list[BaseRoute]:
+        """What clients use, and its descriptions."""
+        url = self.settings.server.public_url
+        described = Page(lambda: Reply(200, asyncapi.encoded(version=__version__, url=url)))
+        return [
+            *http_routes(http),
+            Route("/-/asyncapi.json", described),
+            WebSocketRoute("/v1/ws", self._sockets),
+        ]
 
     # --- what the parts ask
 

@@ -3,7 +3,6 @@
 Whatever is read here is bounded and checked; a refusal names the field, the header or the parameter.
 """
 
-import hashlib
 import re
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl
@@ -12,6 +11,7 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from adapters.http.services import HttpServices
+from gateway.auth import idempotency
 from gateway.auth.principals import Principal
 from gateway.bus.sessions import NO_KEY, Idempotency
 from gateway.model.errors import Code, Refusal
@@ -110,17 +110,29 @@ class Ask:
 
     def idempotency(self) -> Idempotency:
         """The request's key and fingerprint; read the body first. Raises Refusal(INVALID_REQUEST)."""
-        key = self.header(b"idempotency-key")
+        key = self._idempotency_key()
         if key is None:
             return NO_KEY
+        path = self.scope["path"].encode(errors="surrogateescape")
+        return idempotency.covering(
+            self.principal, self.template, key, self.method.encode(), path, self._canonical or b""
+        )
+
+    def input_idempotency(self, text: str) -> Idempotency:
+        """As ``idempotency`` for an input: the same as a socket's. Raises Refusal(INVALID_REQUEST)."""
+        key = self._idempotency_key()
+        if key is None:
+            return NO_KEY
+        return idempotency.covering_input(self.principal, self.session_id, key, text)
+
+    def _idempotency_key(self) -> str | None:
+        key = self.header(b"idempotency-key")
+        if key is None:
+            return None
         if not _IDEMPOTENCY_KEY.fullmatch(key):
             limit = IDEMPOTENCY_KEY_CHARS
             raise Refusal(Code.INVALID_REQUEST, f"the header idempotency-key must be 1-{limit} ASCII characters")
-        path = self.scope["path"].encode(errors="surrogateescape")
-        return Idempotency(
-            _digest(self.principal.who.encode(), self.template.encode(), key.encode()),
-            _digest(self.method.encode(), path, self._canonical or b""),
-        )
+        return key
 
     # --- path
 
@@ -194,7 +206,7 @@ class Ask:
         return typed(decoder, body.raw)
 
 
-_KNOWN: Final = frozenset({"limit", "after", "order", "after_seq", "before_seq", "deltas", "state"})
+_KNOWN: Final = frozenset({"limit", "after", "order", "after_seq", "before_seq", "deltas", "state", "cursor"})
 
 
 def position(text: str, name: str) -> int:
@@ -202,11 +214,3 @@ def position(text: str, name: str) -> int:
     if not _NUMBER.fullmatch(text) or int(text) > SEQ_MAX:
         raise Refusal(Code.INVALID_REQUEST, f"{name}: expected an integer from 0 up")
     return int(text)
-
-
-def _digest(*parts: bytes) -> str:
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(b"%d:" % len(part))
-        whole.update(part)
-    return whole.hexdigest()

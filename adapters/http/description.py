@@ -1,30 +1,13 @@
-"""``/-/openapi.json`` and ``/-/docs``. Owns their routes; both texts are made once, when the first one asks."""
+"""``/-/openapi.json`` and ``/-/docs``. Owns their routes."""
 
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from adapters.http import docs_page, openapi
 from adapters.http.resource import Operation
-from gateway.web.replies import Reply, method_not_allowed
-
-_METHODS: Final = ("GET", "HEAD")
-
-
-class _Page:
-    def __init__(self, make: Callable[[], Reply]) -> None:
-        self._make = make
-        self._made: Reply | None = None
-
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        if scope["method"] not in _METHODS:
-            await method_not_allowed(_METHODS).write(send)
-            return
-        if self._made is None:
-            self._made = self._make()
-        await self._made.write(send)
+from gateway.web.pages import Page
+from gateway.web.replies import Reply
 
 
 def description_routes(operations: Sequence[Operation]) -> list[Route]:
@@ -36,6 +19,6 @@ def description_routes(operations: Sequence[Operation]) -> list[Route]:
         return Reply(200, body, (policy,), content_type=b"text/html; charset=utf-8")
 
     return [
-        Route("/-/openapi.json", _Page(lambda: Reply(200, openapi.encoded(operations)))),
-        Route("/-/docs", _Page(page)),
+        Route("/-/openapi.json", Page(lambda: Reply(200, openapi.encoded(operations)))),
+        Route("/-/docs", Page(page)),
     ]

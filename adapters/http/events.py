@@ -52,7 +52,7 @@ async def post(ask: Ask) -> Reply:
     wanted = await ask.body(_input)
     if ask.http.draining():
         raise Refusal(Code.DRAINING)
-    run_id = await ask.http.conversations.submit(ask.session_id, wanted.text, ask.idempotency())
+    run_id = await ask.http.conversations.submit(ask.session_id, wanted.text, ask.input_idempotency(wanted.text))
     return json_reply(200, wire.Submitted("new_run", run_id))
 
 

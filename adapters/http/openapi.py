@@ -15,6 +15,7 @@ from adapters.http.events import OLDEST
 from adapters.http.resource import Operation
 from gateway import __version__
 from gateway.model import events, limits
+from gateway.model.enquiries import CURSOR_CHARS
 from gateway.model.errors import Code
 from gateway.web.replies import Envelope
 
@@ -36,6 +37,7 @@ _QUERY: Final[Mapping[str, tuple[Json, str]]] = {
     "limit": ({"type": "integer", "minimum": 1, "maximum": limits.EVENTS_PAGE}, "How many items a page holds at most."),
     "after": ({"type": "string"}, "Where the page before ended: its `next_cursor`."),
     "order": (_ORDER, "Newest first when omitted."),
+    "cursor": ({"type": "string", "minLength": 1, "maxLength": CURSOR_CHARS}, "The page before's `next_cursor`."),
     "after_seq": (_SEQ, "Events with a greater seq."),
     "before_seq": (_SEQ, "Events with a smaller seq."),
     "deltas": (
@@ -47,6 +49,11 @@ _QUERY: Final[Mapping[str, tuple[Json, str]]] = {
         "Calls in this state alone.",
     ),
 }
+_MADE: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "create_session": ("sid", ()),
+    "register_client": ("cid", ("sid",)),
+}
+"""Operations that make something: the parameter that its id is, and those that go with it."""
 _STATUS: Final = {
     200: "Done.",
     201: "Made.",
@@ -141,8 +148,27 @@ def _content(operation: Operation, status: int, kind: object, schemas: Mapping[o
     return answer
 
 
-def _operation(operation: Operation, schemas: Mapping[object, Json]) -> Json:
+def _links(operation: Operation, operations: Sequence[Operation]) -> Json:
+    """What a thing that was made may be used for: its id stands in other operations' paths."""
+    made = _MADE.get(operation.name)
+    if made is None:
+        return {}
+    parameter, known = made
+    parameters = {name: f"$request.path.{name}" for name in known} | {parameter: "$response.body#/id"}
+    return {
+        other.name: {
+            "operationId": other.name,
+            "parameters": {name: parameters[name] for name in names},
+        }
+        for other in operations
+        if parameter in (names := _PARAMETER.findall(other.path)) and set(names) <= parameters.keys()
+    }
+
+
+def _operation(operation: Operation, schemas: Mapping[object, Json], operations: Sequence[Operation]) -> Json:
     answers = {str(status): _content(operation, status, kind, schemas) for status, kind in operation.answers.items()}
+    if links := _links(operation, operations):
+        answers["201"]["links"] = links
     for status in _errors(operation):
         answers[str(status)] = {"$ref": f"#/components/responses/{status}"}
     described: Json = {
@@ -183,7 +209,7 @@ def document(operations: Sequence[Operation]) -> Json:
     components["Detail"]["properties"]["code"] = {"type": "string", "enum": codes}
     paths: dict[str, Json] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas, operations)
     bearer = {"type": "http", "scheme": "bearer"}
     return {
         "openapi": "3.1.0",

@@ -5,12 +5,13 @@ from typing import Final
 
 from starlette.routing import BaseRoute
 
-from adapters.http import clients, events, sessions, wire
+from adapters.http import clients, enquiries, events, sessions, wire
 from adapters.http.description import description_routes
 from adapters.http.paths import Paths
 from adapters.http.resource import Operation, Resource
 from adapters.http.services import HttpServices
 from adapters.http.stream import stream
+from gateway.model.enquiries import History, Models, Selected
 
 _SESSION: Final = "/v1/sessions/{sid}"
 _CLIENT: Final = f"{_SESSION}/clients/{{cid}}"
@@ -143,6 +144,39 @@ OPERATIONS: Final = (
         request=wire.Allow | wire.Deny,  # pyright: ignore[reportArgumentType]
         key=True,
         answers={200: EVENT},
+        errors=(409,),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_SESSION}/history",
+        name="get_session_history",
+        summary="The agent's own history, oldest first; with no agent running one is started.",
+        handler=enquiries.history,
+        needs="token",
+        query=("cursor",),
+        answers={200: History},
+        errors=(409,),
+    ),
+    Operation(
+        method="GET",
+        path=f"{_SESSION}/models",
+        name="list_session_models",
+        summary="The models that may be selected, and the one in use; with no agent running one is started.",
+        handler=enquiries.models,
+        needs="key",
+        query=("cursor",),
+        answers={200: Models},
+        errors=(409,),
+    ),
+    Operation(
+        method="PUT",
+        path=f"{_SESSION}/model",
+        name="select_session_model",
+        summary="Another model from the next run on.",
+        handler=enquiries.select,
+        needs="key",
+        request=wire.SelectModel,
+        answers={200: Selected},
         errors=(409,),
     ),
     Operation(

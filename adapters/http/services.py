@@ -13,6 +13,7 @@ from gateway.config.settings import Agent, Settings
 from gateway.model import limits
 from gateway.services.answers import Answers
 from gateway.services.catalogs import Catalogs
+from gateway.services.enquiries import Enquiries
 from gateway.services.feeds import Feeds
 from gateway.services.offers import Offers
 from gateway.services.sessions import Conversations
@@ -30,6 +31,7 @@ class HttpServices:
     authenticator: Authenticator
     session_agents: SessionAgents
     conversations: Conversations
+    enquiries: Enquiries
     sessions: Sessions
     offers: Offers
     catalogs: Catalogs

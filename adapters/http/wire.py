@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from gateway.bus.store import rfc3339
 from gateway.config.settings import AGENT_NAMESPACE, WORKSPACE_ID
 from gateway.model import limits
+from gateway.model.enquiries import NAME_CHARS, Effort
 
 # Behind a `$` alone Python would let one line feed pass.
 Name = Annotated[str, Meta(min_length=1, max_length=limits.CLIENT_NAME_CHARS, pattern=r"^[a-z0-9-]+(?!\n)$")]
@@ -38,7 +39,7 @@ class Input(Struct):
     """``POST …/events``."""
 
     type: Literal["input"]
-    text: str
+    text: Annotated[str, Meta(extra_json_schema={"minLength": 1, "pattern": r"\S", "description": "Not blank."})]
 
 
 class Never(Struct, tag_field="type", tag="never"):
@@ -110,6 +111,16 @@ class Deny(Struct, tag_field="decision", tag="deny"):
 
 
 Decision = Allow | Deny
+
+ModelName = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS, pattern=r"^[!-~]+(?: [!-~]+)*(?!\n)$")]
+
+
+class SelectModel(Struct):
+    """``PUT …/model``: one of ``GET …/models``."""
+
+    provider: ModelName
+    model: ModelName
+    effort: Effort | None = None
 
 
 # --- answers

@@ -5,54 +5,23 @@ Sources: the base protocol's ``history.page``, ``model.catalog``, ``selection.se
 with the revision that they belong to: a page of a history that has moved on is refused, never mixed.
 """
 
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from adapters.stdio.child import ChildError, ChildRefusedError
 from adapters.stdio.generation import Generation
-from adapters.stdio.requests import Request, RequestError
+from adapters.stdio.requests import Request, RequestError, TooLargeError
 from adapters.stdio.results import HistoryPage, ModelPage, Result, Selected, Selection, Status
+from gateway.model import enquiries
 from gateway.model.clean import LogText
+from gateway.model.enquiries import CURSOR_CHARS, Effort, History, HistoryPart, Model, Models
 from gateway.model.errors import Code, Refusal
 from gateway.model.redaction import Redactor
 from gateway.model.text import clean_text
 
 ANSWER_S: Final = 20.0
-CURSOR_CHARS: Final = 256
-Effort: TypeAlias = Literal["low", "medium", "high", "xhigh", "max"]
 
 _STALE: Final = frozenset({"stale_revision", "stale_catalog", "stale_selection", "stale_session"})
 _INVALID: Final = frozenset({"selection_invalid", "effort_unsupported", "invalid_params"})
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPart:
-    """One part of one entry; the parts of a ``message_id`` joined are its text."""
-
-    message_id: str
-    kind: str
-    text: LogText
-    partial: bool
-    part: int
-    last_part: bool
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """A page, oldest first. ``complete`` says that the child knows no more than this and the pages before."""
-
-    parts: tuple[HistoryPart, ...]
-    next_cursor: str | None
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Models:
-    """A page of the models, and the one in use."""
-
-    page: ModelPage
-    next_cursor: str | None
-    selection: Selection | None
 
 
 async def history(generation: Generation, revision: str, cursor: str | None, redactor: Redactor) -> History:
@@ -62,19 +31,33 @@ async def history(generation: Generation, revision: str, cursor: str | None, red
         revision, inner = _split(cursor)
     page = await _ask(generation, generation.child.protocol.history_page(generation.session_id, revision, inner))
     assert isinstance(page, HistoryPage)
-    parts = tuple(
-        HistoryPart(e.message_id, e.kind, redactor.log_text(clean_text(e.text)), e.partial, e.part, e.last_part)
+    parts = [
+        HistoryPart(e.message_id, e.kind, _shown(e.text, redactor), e.partial, e.part, e.last_part)
         for e in page.entries
-    )
+    ]
     return History(parts, _join(page.revision, page.next_cursor), page.complete)
 
 
-async def models(generation: Generation, cursor: str | None) -> Models:
+async def models(generation: Generation, cursor: str | None, redactor: Redactor) -> Models:
     """A page of the models. Raises Refusal(CONFLICT, INVALID_REQUEST, CHILD_TIMEOUT)."""
     revision, inner = _split(cursor) if cursor is not None else (None, None)
     page = await _ask(generation, generation.child.protocol.model_catalog(revision, inner))
     assert isinstance(page, ModelPage)
-    return Models(page, _join(page.revision, page.next_cursor), await _selection(generation))
+    found = [
+        Model(
+            _shown(choice.provider, redactor),
+            _shown(choice.model, redactor),
+            _shown(choice.provider_name, redactor) if choice.provider_name is not None else None,
+            _shown(choice.model_name, redactor) if choice.model_name is not None else None,
+            _shown(choice.availability, redactor),
+            _shown(choice.effort_support, redactor),
+            [_shown(effort, redactor) for effort in choice.permitted_efforts],
+        )
+        for choice in page.choices
+    ]
+    selection = await _selection(generation)
+    shown = shown_selection(selection, redactor) if selection is not None else None
+    return Models(found, _join(page.revision, page.next_cursor), shown)
 
 
 async def select_model(generation: Generation, provider: str, model: str, effort: Effort | None) -> Selected:
@@ -92,6 +75,23 @@ async def select_model(generation: Generation, provider: str, model: str, effort
     return selected
 
 
+def shown_selection(selection: Selection, redactor: Redactor) -> enquiries.Selection:
+    """A selection as others may see it."""
+    effective = selection.effective_effort
+    return enquiries.Selection(
+        _shown(selection.provider, redactor),
+        _shown(selection.model, redactor),
+        _shown(selection.requested_effort, redactor),
+        _shown(effective, redactor) if effective is not None else None,
+        _shown(selection.effort_support, redactor),
+        [_shown(effort, redactor) for effort in selection.permitted_efforts],
+    )
+
+
+def _shown(text: str, redactor: Redactor) -> LogText:
+    return redactor.log_text(clean_text(text))
+
+
 async def _selection(generation: Generation) -> Selection | None:
     status = await _ask(generation, generation.child.protocol.status())
     assert isinstance(status, Status)
@@ -107,6 +107,8 @@ async def _ask(generation: Generation, request: Request) -> Result:
         if refused.code in _INVALID:
             raise Refusal(Code.INVALID_REQUEST, f"the agent refused it: {refused.code}") from None
         raise Refusal(Code.CONFLICT, f"the agent refused it: {refused.code}") from None
+    except TooLargeError as large:
+        raise Refusal(Code.INVALID_REQUEST, f"the agent takes no {large.bound} of that size") from None
     except (ChildError, RequestError):
         raise Refusal(Code.CHILD_TIMEOUT) from None
 

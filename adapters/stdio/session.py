@@ -16,7 +16,6 @@ from adapters.stdio.frames import RunFinished
 from adapters.stdio.generation import Generation
 from adapters.stdio.lineage import Lineage
 from adapters.stdio.offering import Offering
-from adapters.stdio.results import Selected
 from adapters.stdio.run import Run
 from adapters.stdio.services import StdioServices
 from gateway.bus.errors import BusUnavailable
@@ -26,6 +25,7 @@ from gateway.config.settings import Agent
 from gateway.model import events
 from gateway.model.catalog import Catalog
 from gateway.model.clean import ModelText
+from gateway.model.enquiries import Answer, AskHistory, AskModels, Question, Selected, SelectModel
 from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
 from gateway.model.redaction import trusted
@@ -297,45 +297,50 @@ class AgentSession(Runner):
 
     # --- enquiries: what may be asked of the child between runs
 
-    async def history(self, cursor: str | None = None) -> enquiries.History:
-        """A page of the child's own history, redacted. Raises Refusal(CONFLICT) while a run is active or its cursor is
-        of an older history, Refusal(INVALID_REQUEST) for a cursor that is none, Refusal(NO_CAPACITY, CHILD_TIMEOUT)."""
+    async def enquire(self, question: Question) -> Answer:
+        """Answers a question beside the runs; what it says is redacted. Raises Refusal(CONFLICT) while a run is active
+        or for a cursor of an older list, Refusal(INVALID_REQUEST) for a cursor or a model that is none,
+        Refusal(NO_CAPACITY, CHILD_TIMEOUT, DRAINING)."""
+        redactor = self.services.redactor
         async with self._idle_child() as generation:
-            return await enquiries.history(generation, self._lineage.revision, cursor, self.services.redactor)
-
-    async def models(self, cursor: str | None = None) -> enquiries.Models:
-        """A page of the models that may be selected, and the selection. Raises as ``history``."""
-        async with self._idle_child() as generation:
-            return await enquiries.models(generation, cursor)
-
-    async def select_model(self, provider: str, model: str, effort: enquiries.Effort | None = None) -> Selected:
-        """Another model from the next run on. Raises as ``history``, and Refusal(INVALID_REQUEST) for no such model."""
-        async with self._idle_child() as generation:
-            selected = await enquiries.select_model(generation, provider, model, effort)
-            self._lineage.revision = selected.history_revision
-            if selected.durable:
-                self._lineage.persisted(selected.session_id)
-                self.write([], fields=[("child_session", selected.session_id)])
-            return selected
+            match question:
+                case AskHistory(cursor):
+                    return await enquiries.history(generation, self._lineage.revision, cursor, redactor)
+                case AskModels(cursor):
+                    return await enquiries.models(generation, cursor, redactor)
+                case SelectModel(provider, model, effort):
+                    selected = await enquiries.select_model(generation, provider, model, effort)
+        self._lineage.revision = selected.history_revision
+        if selected.durable:
+            self._lineage.persisted(selected.session_id)
+            self.write([], fields=[("child_session", selected.session_id)])
+        return Selected(enquiries.shown_selection(selected.selection, redactor), selected.durable)
 
     @asynccontextmanager
     async def _idle_child(self) -> AsyncGenerator[Generation]:
-        if self._in_use.locked() or self._run is not None or self._closed or self._leaving:
-            raise Refusal(Code.CONFLICT, "a run is active, or another question is being answered")
+        """The child between two runs; questions wait for each other."""
+        try:
+            async with asyncio.timeout(ENQUIRY_S), self._between_runs():
+                self.services.timers.disarm(self._idle_key)
+                self.services.capacity.busy(self.session_id)
+                yield await self._lineage.ready()
+        except TimeoutError:
+            raise Refusal(Code.CHILD_TIMEOUT) from None
+        except RunFailure as failure:
+            log.warning("no child for a question", session_id=self.session_id, reason=failure.text)
+            raise Refusal(Code.CHILD_TIMEOUT, "the agent could not be started") from None
+        finally:
+            if self._working is None and not (self._closed or self._in_use.locked()):
+                self._rest()
+
+    @asynccontextmanager
+    async def _between_runs(self) -> AsyncGenerator[None]:
+        if self._run is not None:
+            raise Refusal(Code.CONFLICT, "a run is active: ask again when it has ended")
         async with self._in_use:
-            self.services.timers.disarm(self._idle_key)
-            self.services.capacity.busy(self.session_id)
-            try:
-                async with asyncio.timeout(ENQUIRY_S):
-                    yield await self._lineage.ready()
-            except TimeoutError:
-                raise Refusal(Code.CHILD_TIMEOUT) from None
-            except RunFailure as failure:
-                log.warning("no child for a question", session_id=self.session_id, reason=failure.text)
-                raise Refusal(Code.CHILD_TIMEOUT, "the agent could not be started") from None
-            finally:
-                if self._working is None and not self._closed:
-                    self._rest()
+            if self._closed or self._leaving:
+                raise Refusal(Code.DRAINING, "the agent is being ended; ask again")
+            yield
 
     # --- rest and end
 

@@ -13,7 +13,7 @@ from adapters.websocket.protocol import Close
 from gateway.model import limits
 
 _TEMPLATE: Final = "#/components/schemas/{name}"
-_ANSWERED_BY: Final[dict[str, str]] = {
+ANSWERED_BY: Final[dict[str, str]] = {
     "attach": "Attached",
     "detach": "Empty",
     "register": "Registered",
@@ -68,6 +68,11 @@ def document(*, version: str, url: str = "") -> dict[str, Any]:
     return found
 
 
+def encoded(*, version: str, url: str = "") -> bytes:
+    """The document as JSON, indented."""
+    return msgspec.json.format(msgspec.json.encode(document(version=version, url=url)), indent=2) + b"\n"
+
+
 def _description() -> str:
     codes = "\n".join(f"- {close.code}: {close.reason}" for close in Close)
     return (
@@ -83,8 +88,8 @@ def _message(struct: type[Any], schemas: dict[str, Any]) -> dict[str, Any]:
     if text := schemas[name].get("description"):
         made["summary"] = text
     tag = struct.__struct_config__.tag
-    if tag in _ANSWERED_BY:
-        made["description"] = f"Answered by `ok`: {_ANSWERED_BY[tag]}."
+    if tag in ANSWERED_BY:
+        made["description"] = f"Answered by `ok`: {ANSWERED_BY[tag]}."
     return made
 
 

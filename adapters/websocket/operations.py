@@ -4,7 +4,6 @@
 acks, answers and leaves of clients, in the order in which they came. ``perform`` is for everything else.
 """
 
-import hashlib
 from asyncio import Future
 from dataclasses import dataclass
 from typing import Final, cast
@@ -17,9 +16,10 @@ from adapters.websocket.attachments import HELD, Attachments
 from adapters.websocket.protocol import BadAnswer, Command, Held
 from adapters.websocket.services import SocketServices
 from gateway.auth import origins, tokens
+from gateway.auth.idempotency import covering_input
 from gateway.auth.principals import ApiKeyHolder, Principal, may_reach_agent, require_session
 from gateway.bus.errors import BusUnavailable
-from gateway.bus.sessions import NO_KEY, Idempotency, Session
+from gateway.bus.sessions import NO_KEY, Session
 from gateway.bus.store import rfc3339
 from gateway.model.errors import Code, Refusal
 from gateway.model.tools import parse_tools
@@ -225,7 +225,7 @@ class Operations:
     async def _input(self, session_id: str, op: wire.Input, principal: Principal) -> wire.Submitted:
         key = NO_KEY
         if op.idempotency_key is not None:
-            key = Idempotency(_digest(principal.who, "input", op.idempotency_key), _digest(op.text))
+            key = covering_input(principal, session_id, op.idempotency_key, op.text)
         return wire.Submitted("new_run", await self._services.conversations.submit(session_id, op.text, key))
 
     async def _approve(self, session_id: str, op: wire.Approve, principal: Principal) -> bytes:
@@ -238,11 +238,3 @@ class Operations:
                 raise Refusal(Code.FORBIDDEN, "approving needs an API key")
         by = principal.label if isinstance(principal, ApiKeyHolder) else "session token"
         return await self._services.conversations.approve(session_id, op.call_id, op.decision, op.message, by, NO_KEY)
-
-
-def _digest(*parts: str) -> str:
-    whole = hashlib.sha256()
-    for part in parts:
-        raw = part.encode(errors="surrogatepass")
-        whole.update(b"%d:" % len(raw) + raw)
-    return whole.hexdigest()

@@ -120,7 +120,9 @@ class Input(_Frame, frozen=True, kw_only=True, tag="input"):
 
     session_id: SessionId
     text: str
-    idempotency_key: Annotated[str, Meta(min_length=1, max_length=limits.IDEMPOTENCY_KEY_CHARS)] | None = None
+    idempotency_key: (
+        Annotated[str, Meta(min_length=1, max_length=limits.IDEMPOTENCY_KEY_CHARS, pattern=r"^[ -~]*(?!\n)$")] | None
+    ) = None
 
 
 class Cancel(_Frame, frozen=True, kw_only=True, tag="cancel"):

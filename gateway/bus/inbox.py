@@ -1,12 +1,14 @@
 """A node incarnation's inbox: what its sessions are told. Owns the messages' form; each is only a hurry-up.
 
 Whatever a message says stands in the session's keys too, so after a gap of the subscription the owner reads those
-(redis.md: no event depends on a push). A restarted node has a new incarnation and never reads its predecessor's mail.
+(redis.md: no event depends on a push). Questions and replies alone stand nowhere else: whoever asks waits within a
+bound. A restarted node has a new incarnation and never reads its predecessor's mail.
 """
 
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from gateway.bus.enquiries import Asked, read_asked
 from gateway.bus.store import Store
 
 _SID_END: Final = 37  # a kind's letter and a canonical UUID
@@ -44,6 +46,10 @@ class OwnerCalls(Protocol):
         """An approval was allowed or denied."""
         ...
 
+    def asked(self, session_id: str, asked: Asked) -> None:
+        """Somebody has a question to the session's agent and waits for the reply."""
+        ...
+
     def deleted(self, session_id: str) -> None:
         """The session is gone."""
         ...
@@ -51,15 +57,21 @@ class OwnerCalls(Protocol):
 
 class Inbox:
     """Subscribes this incarnation in every partition and hands on what comes. ``credentials_changed`` is told of a
-    session whose tokens must be looked up again."""
+    session whose tokens must be looked up again, ``replied`` of the reply to a question (its id, the reply)."""
 
     def __init__(
-        self, store: Store, incarnation: str, owner: OwnerCalls, credentials_changed: Callable[[str], None]
+        self,
+        store: Store,
+        incarnation: str,
+        owner: OwnerCalls,
+        credentials_changed: Callable[[str], None],
+        replied: Callable[[str, bytes], None],
     ) -> None:
         self._store = store
         self._incarnation = incarnation
         self._owner = owner
         self._credentials_changed = credentials_changed
+        self._replied = replied
 
     async def open(self) -> None:
         """Returns when every subscription is confirmed."""
@@ -92,6 +104,11 @@ class Inbox:
             case b"A":
                 approval_id, decision = body.decode().split(" ")
                 owner.approval_answered(session_id, approval_id, decision)
+            case b"Q":
+                owner.asked(session_id, read_asked(body))
+            case b"W":
+                ask_id, _, reply = body.partition(b" ")
+                self._replied(ask_id.decode(), reply)
             case b"X":
                 owner.deleted(session_id)
             case b"T":

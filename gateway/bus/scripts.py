@@ -103,6 +103,7 @@ class Scripts:
         self.token_add: Final = self._script("token_add")
         self.token_revoke: Final = self._script("token_revoke")
         self.input: Final = self._script("input")
+        self.enquire: Final = self._script("enquire")
         self.claim: Final = self._script("claim")
         self.run_start: Final = self._script("run_start")
         self.append: Final = self._script("append")

@@ -15,7 +15,7 @@ from gateway.bus.calls import Calls
 from gateway.bus.errors import BusUnavailable
 from gateway.bus.log import Entry, Log
 from gateway.bus.store import Store
-from gateway.model.errors import Refusal
+from gateway.model.errors import Code, Refusal
 from gateway.model.events import seq_of
 from gateway.observe.log import get_logger
 from gateway.services.executing import ExecutingForms
@@ -300,7 +300,7 @@ class Feeds:
         self.executing: Final = ExecutingForms(Calls(store))
         self._tasks = tasks
         self._feeds: dict[str, Feed] = {}
-        self._opening: dict[str, asyncio.Task[Feed]] = {}
+        self._opening: dict[str, asyncio.Task[Feed | None]] = {}
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -333,14 +333,21 @@ class Feeds:
             opening = self._tasks.spawn("feeds.open", self._subscribe(session_id))
             self._opening[session_id] = opening
             opening.add_done_callback(lambda _: self._opening.pop(session_id, None))
-        return await asyncio.shield(opening)
+        found = await asyncio.shield(opening)
+        if found is None:
+            raise Refusal(Code.NOT_FOUND)
+        return found
 
-    async def _subscribe(self, session_id: str) -> Feed:
+    async def _subscribe(self, session_id: str) -> Feed | None:
+        """The feed; None where there is no such session: that is its reader's mistake, and no failure of this task."""
         keys = self._store.keys.session(session_id)
         feed = Feed(session_id)
         await self._store.topology.subscribe(keys.push, feed.receive)
         try:
             feed.raise_head(await self._log.head(session_id))
+        except Refusal:
+            self._store.topology.unsubscribe(keys.push, feed.receive)
+            return None
         except BaseException:
             self._store.topology.unsubscribe(keys.push, feed.receive)
             raise

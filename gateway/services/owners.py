@@ -8,8 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
+import msgspec
+
+from gateway.bus.enquiries import Asked, EnquiryBus
 from gateway.bus.errors import BusUnavailable
 from gateway.bus.sessions import Owner, Resumption, Sessions
+from gateway.model.enquiries import Answer, Question, Refused, Reply, read_question
 from gateway.model.errors import Code, Refusal
 from gateway.model.redaction import trusted
 from gateway.observe.log import get_logger
@@ -17,11 +21,15 @@ from gateway.services.tasks import Tasks
 
 log = get_logger("owners")
 
+_AGAIN_S: Final = 2.0
+QUESTIONS: Final = 256
+"""Questions that this node answers at once; the next one is refused."""
+_encode: Final = msgspec.json.Encoder().encode
 _LOST_RUN: Final = trusted("owner_lost: the node that ran it was out of contact")
 
 
 class Runner(Protocol):
-    """Whoever runs a session. No call of these waits."""
+    """Whoever runs a session. No call of these waits, but those that are awaited."""
 
     epoch: int
 
@@ -57,6 +65,10 @@ class Runner(Protocol):
         """Messages may have been lost: read what stands in the session's keys."""
         ...
 
+    async def enquire(self, question: Question) -> Answer:
+        """What the agent says to a question beside its runs, within a bound. Raises Refusal."""
+        ...
+
     async def leave(self) -> None:
         """Take no further input; return when the run under way has ended, however long it takes."""
         ...
@@ -72,14 +84,17 @@ RunnerFactory = Callable[[str, int, Resumption], Runner]
 class Owners:
     """The runners of this incarnation; hears its inbox (``bus.inbox.OwnerCalls``)."""
 
-    def __init__(self, incarnation: str, sessions: Sessions, tasks: Tasks, make: RunnerFactory) -> None:
+    def __init__(
+        self, incarnation: str, sessions: Sessions, enquiries: EnquiryBus, tasks: Tasks, make: RunnerFactory
+    ) -> None:
         self.incarnation: Final = incarnation
         self._sessions = sessions
+        self._enquiries = enquiries
         self._tasks = tasks
         self._make = make
         self._runners: dict[str, Runner] = {}
-        self._adopting: set[str] = set()
-        self._left: set[str] = set()  # sessions that lost their runner while the bus was away
+        self._adopting: dict[str, asyncio.Task[None]] = {}
+        self._questions = 0
         self._closed = False
 
     def __len__(self) -> int:
@@ -90,9 +105,7 @@ class Owners:
         ``bus_lost``: the bus was away for too long; the session is looked at again when it is back."""
         if self._runners.get(session_id) is runner:
             del self._runners[session_id]
-            if bus_lost:
-                self._left.add(session_id)
-            elif work_left:
+            if bus_lost or work_left:
                 self._adopt(session_id)
 
     def input_waiting(self, session_id: str) -> None:
@@ -104,8 +117,7 @@ class Owners:
 
     def _adopt(self, session_id: str) -> None:
         if session_id not in self._adopting and not self._closed:
-            self._adopting.add(session_id)
-            self._tasks.spawn("owners.adopt", self._adopt_now(session_id))
+            self._adopting[session_id] = self._tasks.spawn("owners.adopt", self._adopt_now(session_id))
 
     async def _adopt_now(self, session_id: str) -> None:
         """Makes a runner where there is none, and a new one where the epoch has moved on. Ends one whose session is
@@ -139,9 +151,9 @@ class Owners:
             await self._end(session_id, self._runners.get(session_id))
         except BusUnavailable as error:
             log.warning("a session could not be looked at", session_id=session_id, error=error)
-            self._left.add(session_id)
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._adopt, session_id)
         finally:
-            self._adopting.discard(session_id)
+            del self._adopting[session_id]
 
     async def _end(self, session_id: str, runner: Runner | None) -> None:
         if runner is not None and self._runners.get(session_id) is runner:
@@ -179,6 +191,37 @@ class Owners:
         if (runner := self._runners.get(session_id)) is not None:
             runner.approval_answered(approval_id, decision)
 
+    def asked(self, session_id: str, asked: Asked) -> None:
+        """A question: with no runner there is one from now on, as with an input."""
+        self._questions += 1
+        self._tasks.spawn("owners.reply", self._reply(session_id, asked))
+
+    async def _reply(self, session_id: str, asked: Asked) -> None:
+        try:
+            try:
+                epoch, answer = await self._answer(session_id, asked)
+                reply = Reply(epoch, msgspec.Raw(_encode(answer)))
+            except Refusal as refusal:
+                reply = Reply(asked.epoch, refused=Refused(refusal.code.name, refusal.message, refusal.retry_after_s))
+            await self._enquiries.reply(session_id, asked, _encode(reply))
+        except BusUnavailable as error:
+            log.warning("a question stays without its reply", session_id=session_id, error=error)
+        finally:
+            self._questions -= 1
+
+    async def _answer(self, session_id: str, asked: Asked) -> tuple[int, Answer]:
+        if self._closed:
+            raise Refusal(Code.DRAINING)
+        if self._questions > QUESTIONS:
+            raise Refusal(Code.NO_CAPACITY, "too many questions to agents are waiting here")
+        self._adopt(session_id)
+        if (adopting := self._adopting.get(session_id)) is not None:
+            await asyncio.wait([adopting])
+        runner = self._runners.get(session_id)
+        if runner is None or runner.epoch < asked.epoch:
+            raise Refusal(Code.NO_CAPACITY, "the session has changed hands meanwhile", retry_after_s=1)
+        return runner.epoch, await runner.enquire(read_question(asked.question))
+
     def deleted(self, session_id: str) -> None:
         """The session is gone: its child ends."""
         runner = self._runners.pop(session_id, None)
@@ -190,9 +233,6 @@ class Owners:
         and those whose session was given away meanwhile end."""
         for session_id, runner in self._runners.items():
             runner.resync()
-            self._left.add(session_id)
-        left, self._left = self._left, set()
-        for session_id in left:
             self._adopt(session_id)
 
     async def hand_over(self, give: Callable[[str], Awaitable[None]], *, wait_s: float) -> None:

@@ -67,7 +67,9 @@ class _Nobody:
     def _unheard(self, *_: Any, **__: Any) -> None:
         return
 
-    input_waiting = clients_changed = answered = failed = due_changed = cancel = approval_answered = deleted = _unheard
+    input_waiting = clients_changed = answered = failed = due_changed = cancel = approval_answered = asked = deleted = (
+        _unheard
+    )
 
 
 class Node:
@@ -108,7 +110,7 @@ class Node:
         self.topology.on_gap(self._on_gap)
         key = KnownKey(ApiKeyHolder("backend", "k1", None), tokens.digest(API_KEY))
         self.authenticator = Authenticator([key], self.sessions, self.now_ms)
-        await Inbox(self.store, self.incarnation, _Nobody(), self.authenticator.forget).open()
+        await Inbox(self.store, self.incarnation, _Nobody(), self.authenticator.forget, lambda *_: None).open()
         agents = {a.id: Agent(a.id, a.name, a.storage == "shared") for a in self._settings.agents}
         own = Owner("t", self.incarnation, 0)
         succession = Succession(self.sessions, self.nodes, agents=agents, own=own, home_wait_s=60)

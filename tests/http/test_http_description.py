@@ -9,6 +9,8 @@ from starlette.routing import Match
 from adapters.http.openapi import document, encoded
 from adapters.http.paths import Paths
 from adapters.http.routes import OPERATIONS
+from adapters.websocket import asyncapi
+from gateway import __version__
 from gateway.model.events import EVENT_TYPES
 from tests.doubles.http_node import Node
 
@@ -72,3 +74,12 @@ async def test_it_is_served(node: Node) -> None:
         for name in re.findall(r'href="#(\w+)"', page.text):
             assert f'id="{name}"' in page.text
         assert (await bare.post("/-/docs")).status_code == 405
+
+
+async def test_the_sockets_description_is_served_beside_it(node: Node) -> None:
+    async with node.client(None) as bare:
+        served = await bare.get("/-/asyncapi.json")
+        assert (served.status_code, served.headers["content-type"]) == (200, "application/json")
+        assert served.json() == asyncapi.document(version=__version__)
+        assert served.json()["info"]["version"] == __version__
+        assert (await bare.post("/-/asyncapi.json")).status_code == 405

@@ -14,6 +14,7 @@ import pytest
 
 from adapters.stdio import generation, lineage
 from gateway.bus.sessions import NO_KEY
+from gateway.model.enquiries import AskHistory, AskModels, History, Models, Selected, SelectModel
 from gateway.model.errors import Code, Refusal
 from tests.doubles.agent_world import (
     DEMO,
@@ -30,13 +31,19 @@ from tests.doubles.agent_world import (
 )
 
 
+async def ask_history(talk: Talk, cursor: str | None = None) -> History:
+    page = await talk.runner.enquire(AskHistory(cursor))
+    assert isinstance(page, History)
+    return page
+
+
 async def history(talk: Talk) -> list[str]:
     """The texts of what the user said, as the child keeps them."""
     texts: list[str] = []
     cursor = None
     while True:
-        page = await talk.runner.history(cursor)
-        texts += [part.text for part in page.parts if part.kind == "user"]
+        page = await ask_history(talk, cursor)
+        texts += [part.text for part in page.items if part.kind == "user"]
         if (cursor := page.next_cursor) is None:
             return texts
 
@@ -236,45 +243,47 @@ async def test_history_models_and_selection_of_an_idle_session(world: World):
     pages, cursor = 0, None
     kinds: list[str] = []
     while pages == 0 or cursor is not None:
-        page = await talk.runner.history(cursor)
-        kinds += [part.kind for part in page.parts]
-        assert "hunter2secret" not in "".join(part.text for part in page.parts)
+        page = await ask_history(talk, cursor)
+        kinds += [part.kind for part in page.items]
+        assert "hunter2secret" not in "".join(part.text for part in page.items)
         cursor, pages = page.next_cursor, pages + 1
     assert kinds.count("user") == 2
-    found = await talk.runner.models()
-    assert {choice.model for choice in found.page.choices} == {"rules", "echo", "rules-deep"}
+    found = await talk.runner.enquire(AskModels())
+    assert isinstance(found, Models)
+    assert {choice.model for choice in found.items} == {"rules", "echo", "rules-deep"}
     assert found.selection is not None
     assert found.selection.model == "rules"
-    selected = await talk.runner.select_model("demo", "echo")
+    selected = await talk.runner.enquire(SelectModel("demo", "echo"))
+    assert isinstance(selected, Selected)
     assert selected.selection.model == "echo"
     assert await talk.run("any words at all") == "any words at all"
     await talk.register()  # another list, so another child: the selection is the session's
     assert await talk.run("other words") == "other words"
     for wrong in (("demo", "none", None), ("demo", "rules", "high")):
         with pytest.raises(Refusal) as info:
-            await talk.runner.select_model(*wrong)  # pyright: ignore[reportArgumentType]
+            await talk.runner.enquire(SelectModel(*wrong))  # pyright: ignore[reportArgumentType]
         assert info.value.code is Code.INVALID_REQUEST
 
 
 async def test_an_enquiry_is_refused_during_a_run_and_a_stale_cursor_always(world: World):
     talk = await world.talk()
     await talk.run({"text": "0123456789", "repeat": 6_000})
-    page = await talk.runner.history()
+    page = await ask_history(talk)
     assert page.next_cursor is not None
     run_id = await talk.say({"sleep_s": 0.5}, {"text": "slow"})
     await eventually(lambda: talk.runner._run is not None)
-    for ask in (talk.runner.history, talk.runner.models):
+    for question in (AskHistory(), AskModels()):
         with pytest.raises(Refusal) as info:
-            await ask()
+            await talk.runner.enquire(question)
         assert info.value.code is Code.CONFLICT
     await talk.end(run_id)
     await eventually(lambda: talk.runner._run is None)
     with pytest.raises(Refusal) as info:
-        await talk.runner.history(page.next_cursor)
+        await ask_history(talk, page.next_cursor)
     assert info.value.code is Code.CONFLICT
     for wrong in ("nothing", "~x", "x~" + "y" * 300):
         with pytest.raises(Refusal) as info:
-            await talk.runner.history(wrong)
+            await ask_history(talk, wrong)
         assert info.value.code in (Code.INVALID_REQUEST, Code.CONFLICT)
 
 
@@ -282,10 +291,12 @@ async def test_an_enquiry_starts_a_child_where_none_runs_and_an_input_waits_for_
     talk = await world.talk()
     await talk.run("echo one")
     await talk.runner._lineage.stop()
-    asking = asyncio.ensure_future(talk.runner.models())
+    asking = asyncio.ensure_future(talk.runner.enquire(AskModels()))
     await asyncio.sleep(0)
     run_id = await world.gateway.conversations.submit(talk.id, steps({"text": "after"}), NO_KEY)
-    assert (await asking).page.choices
+    found = await asking
+    assert isinstance(found, Models)
+    assert found.items
     assert (await talk.end(run_id))["type"] == "run_completed"
 
 
