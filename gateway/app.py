@@ -48,6 +48,7 @@ from gateway.model.redaction import Redactor
 from gateway.observe.log import get_logger
 from gateway.services.answers import Answers
 from gateway.services.capacity import Capacity
+from gateway.services.catalogs import Catalogs
 from gateway.services.deadlines import Timers
 from gateway.services.enquiries import Enquiries
 from gateway.services.feeds import Feeds
@@ -191,6 +192,7 @@ class Gateway:
             enquiries=self.enquiries,
             sessions=self.sessions,
             offers=self.offers,
+            catalogs=Catalogs(self.sessions, self.offers, redactor),
             answers=self.answers,
             calls=self.calls,
             log=self.log,

@@ -87,6 +87,18 @@ def _client(registration: Registration, stored: Stored, now_ms: int) -> wire.Cli
     )
 
 
+async def catalog(ask: Ask) -> Reply:
+    """``GET …/catalog``: in the order of registrations and their lists."""
+    session = await ask.http.sessions.get(ask.session_id)
+    agent = ask.http.agents.get(session.agent_id)
+    dynamic_tools = agent is None or agent.dynamic_tools
+    generation, items = await ask.http.catalogs.shown(ask.session_id, dynamic_tools=dynamic_tools)
+    shown = [
+        wire.CatalogItem(item.model_name, item.client_id, item.tool, item.native, list(item.notes)) for item in items
+    ]
+    return json_reply(200, wire.Catalog(generation, shown))
+
+
 # --- calls
 
 

@@ -254,6 +254,15 @@ OPERATIONS: Final = (
     ),
     Operation(
         method="GET",
+        path=f"{_SESSION}/catalog",
+        name="get_catalog",
+        summary="The tools that the session's model can reach, and how.",
+        handler=clients.catalog,
+        needs="token",
+        answers={200: wire.Catalog},
+    ),
+    Operation(
+        method="GET",
         path=f"{_SESSION}/calls",
         name="list_calls",
         summary="The session's calls, newest first.",

@@ -12,6 +12,7 @@ from gateway.bus.sessions import Sessions
 from gateway.config.settings import Agent, Settings
 from gateway.model import limits
 from gateway.services.answers import Answers
+from gateway.services.catalogs import Catalogs
 from gateway.services.enquiries import Enquiries
 from gateway.services.feeds import Feeds
 from gateway.services.offers import Offers
@@ -33,6 +34,7 @@ class HttpServices:
     enquiries: Enquiries
     sessions: Sessions
     offers: Offers
+    catalogs: Catalogs
     answers: Answers
     calls: Calls
     log: Log

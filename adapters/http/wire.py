@@ -269,6 +269,23 @@ class CallPage(Struct):
     next_cursor: str | None
 
 
+class CatalogItem(Struct):
+    """A tool that is offered: what the model calls it, whether it is one of the child's own, what was cut and why."""
+
+    model_name: str
+    client_id: Id
+    tool: str
+    native: bool
+    notes: list[str]
+
+
+class Catalog(Struct):
+    """``GET …/catalog``; ``generation`` counts the session's children, 0 before the first."""
+
+    generation: int
+    items: list[CatalogItem]
+
+
 class EventPage(Struct):
     """``GET …/events``; the cursor goes on as ``after_seq`` (asc) or ``before_seq`` (desc)."""
 

@@ -8,6 +8,7 @@ from adapters.stdio.services import StdioServices
 from gateway.bus.outbox import Outbox
 from gateway.config.settings import Agent
 from gateway.model.catalog import Catalog
+from gateway.model.clean import ModelText
 from gateway.model.events import EventPayload
 
 
@@ -18,6 +19,8 @@ class SessionContext(Protocol):
     agent: Agent
     session_id: str
     outbox: Outbox
+    long_answers: dict[str, ModelText]
+    """Answers of the gateway's own tools that ``client__more`` may read on in, by call."""
 
     @property
     def catalog(self) -> Catalog:

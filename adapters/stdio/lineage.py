@@ -98,6 +98,7 @@ class Lineage:
             await stop_child(generation.child)
             raise
         self.current, self.revision = attached, attached.revision
+        self._offering.serves(attached.native)
         return attached
 
     async def _attach(self, generation: Generation) -> Generation:

@@ -1,26 +1,45 @@
 """What a session offers to its children: the catalog, read from the registrations. Owns when it is read again, which
-tools are kept out of the native ones, and which were used last (bridge 3)."""
+tools are kept out of the native ones, which were used last, and the session's record of all that (bridge 2, 3)."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from adapters.stdio.services import StdioServices
 from gateway.bus.errors import BusUnavailable
 from gateway.config.settings import Agent
-from gateway.model.catalog import REFUSED_BY_CHILD, REFUSED_BY_PROVIDER, Catalog, DescriptorRedaction, build_catalog
-from gateway.model.names import RESERVED, ToolKey
+from gateway.model.catalog import (
+    REFUSED_BY_CHILD,
+    REFUSED_BY_PROVIDER,
+    Catalog,
+    DescriptorRedaction,
+    build_catalog,
+    list_fingerprint,
+)
+from gateway.model.names import RESERVED, kept_names
+from gateway.model.registration import Registration
+from gateway.services.catalogs import CatalogRecord, nested_names, prepared
 
 _USED: Final = 64  # tools whose last use is remembered
 _RETRY_S: Final = 0.5
 
 
 class Offering:
-    """``on_changed`` is called, at once and on the loop, whenever the catalog was built anew."""
+    """``recorded`` is what the session's owners have kept, ``record`` keeps it anew. ``on_changed`` is called, at once
+    and on the loop, whenever the catalog was built anew."""
 
     def __init__(
-        self, services: StdioServices, agent: Agent, session_id: str, *, on_changed: Callable[[], None]
+        self,
+        services: StdioServices,
+        agent: Agent,
+        session_id: str,
+        *,
+        recorded: CatalogRecord,
+        record: Callable[[str], None],
+        on_changed: Callable[[], None],
     ) -> None:
         self._services = services
         self._agent = agent
@@ -31,7 +50,11 @@ class Offering:
         self.catalog: Catalog = build_catalog((), redaction=self._redaction, dynamic_tools=agent.dynamic_tools)
         self._stale = True
         self._revisions: dict[str, int] = {}
-        self._excluded: dict[str, str] = {}
+        self._recorded = recorded
+        self._record = record
+        self._held = recorded.held
+        self._excluded = dict(recorded.excluded)
+        self._fingerprint: str | None = None  # of the list that ``chosen`` of the record was made for
         self._proven: set[str] = set()
         self._used: list[str] = []
         self._reading: asyncio.Task[None] | None = None
@@ -77,19 +100,46 @@ class Offering:
                     self._stale = True
                     await asyncio.sleep(_RETRY_S)
                     continue
-                held: dict[ToolKey, str] = self.catalog.names
+                registrations = [registration for registration, _ in found]
+                await prepared(registrations, self._redaction)
                 self._revisions = {stored.client_id: stored.revision for _, stored in found}
-                self.catalog = build_catalog(
-                    [registration for registration, _ in found],
-                    redaction=self._redaction,
-                    used=self._used,
-                    held=held,
-                    dynamic_tools=self._agent.dynamic_tools,
-                    excluded=self._excluded,
-                )
+                self._build(registrations)
         finally:
             self._reading = None
         self._on_changed()
+
+    def _build(self, registrations: Sequence[Registration]) -> None:
+        """The native ones are chosen anew only when the list itself differs: use alone replaces nothing."""
+        fingerprint = list_fingerprint(registrations, self._held)
+        same = self._fingerprint is None or self._fingerprint == fingerprint
+        self.catalog = build_catalog(
+            registrations,
+            redaction=self._redaction,
+            used=self._recorded.chosen if same else self._used,
+            held=self._held,
+            dynamic_tools=self._agent.dynamic_tools,
+            excluded=self._excluded,
+        )
+        self._fingerprint = fingerprint
+        live = {registration.client_id for registration in registrations}
+        self._held = kept_names(self._held, self.catalog.names, live)
+        known = set(self._held.values())
+        self._excluded = {name: why for name, why in self._excluded.items() if name in known}
+        self._keep(
+            names=nested_names(self._held),
+            chosen=tuple(item.model_name for item in self.catalog.items if item.native),
+            excluded=dict(self._excluded),
+        )
+
+    def _keep(self, **changed: Any) -> None:
+        record = msgspec.structs.replace(self._recorded, **changed)
+        if record != self._recorded and not self._closed:
+            self._recorded = record
+            self._record(record.encoded)
+
+    def serves(self, native: Collection[str]) -> None:
+        """Another child is in service, with these tools of its own."""
+        self._keep(generation=self._recorded.generation + 1, native=tuple(sorted(set(native) - RESERVED)))
 
     # Which tools may be native.
 

@@ -30,7 +30,7 @@ from gateway.model.events import EventPayload
 from gateway.model.failures import FAILURES
 from gateway.model.limits import CHILD_INPUT_FRAME_BYTES
 from gateway.model.listing import change_line
-from gateway.model.names import RESERVED, USE
+from gateway.model.names import RESERVED, TOOLS, USE
 from gateway.model.redaction import RedactionCollision, ours_for_model, trusted_json
 from gateway.model.results import fit_result
 from gateway.observe import metrics
@@ -50,6 +50,7 @@ _COLLISION: Final = ours_for_model(
 )
 
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_text: Final = msgspec.json.Decoder(str).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -230,11 +231,15 @@ class RunCalls:
             else:
                 self._deliver(call_id, answer)
 
-    def failed(self, call_id: str, reason: str, outcome: str) -> None:
+    def failed(self, call_id: str, reason: str, outcome: str, said: bytes = b"") -> None:
         """The call failed: the model hears why, unless its run is over."""
         if call_id in self._open and reason != Reason.RUN_GONE:
-            text = FAILURES[Reason(reason), Outcome(outcome)]
-            self._deliver(call_id, Answer(ours_for_model(text), True, None))
+            timed_out = reason in (Reason.ACK_TIMEOUT, Reason.RESULT_TIMEOUT)
+            if said and timed_out:
+                text = self._context.services.redactor.model_text(_text(said))
+            else:
+                text = ours_for_model(FAILURES[Reason(reason), Outcome(outcome)])
+            self._deliver(call_id, Answer(text, True, None))
             metrics.CALLS.labels(outcome, reason).inc()
 
     def due_changed(self, call_id: str, due_ms: int) -> None:
@@ -290,7 +295,10 @@ class RunCalls:
         result = events.tool_result(call_id, redactor.log_text(text), is_error=is_error)
         self._context.write([*opened.before, result])
         opened.before = []
-        self._deliver(call_id, Answer(redactor.model_text(text), is_error, None), tell=False)
+        answer = Answer(redactor.model_text(text), is_error, None)
+        if opened.call.name == TOOLS:
+            self._own.keep(call_id, answer.text)
+        self._deliver(call_id, answer, tell=False)
 
     def _deliver(self, call_id: str, answer: Answer, *, tell: bool = True) -> None:
         if self._drop(call_id) is None:

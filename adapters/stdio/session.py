@@ -24,11 +24,13 @@ from gateway.bus.sessions import QueuedRun, Resumption
 from gateway.config.settings import Agent
 from gateway.model import events
 from gateway.model.catalog import Catalog
+from gateway.model.clean import ModelText
 from gateway.model.enquiries import Answer, AskHistory, AskModels, Question, Selected, SelectModel
 from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
 from gateway.model.redaction import trusted
 from gateway.observe.log import get_logger
+from gateway.services.catalogs import read_record
 from gateway.services.owners import Runner
 
 log = get_logger("session")
@@ -64,7 +66,16 @@ class AgentSession(Runner):
             on_lost=self._lost,
         )
         self._forget = forget
-        self._offering = Offering(services, agent, session_id, on_changed=self._catalog_changed)
+        self.long_answers: dict[str, ModelText] = {}
+        self._marks: list[str] = []
+        self._offering = Offering(
+            services,
+            agent,
+            session_id,
+            recorded=read_record(resumption.catalog),
+            record=lambda record: self.write([], fields=[("catalog", record)]),
+            on_changed=self._catalog_changed,
+        )
         self._lineage = Lineage(
             services,
             agent,
@@ -74,7 +85,6 @@ class AgentSession(Runner):
             on_event=self._child_event,
             on_restart=self._restarted,
         )
-        self._marks: list[str] = []
         self._run: Run | None = None
         self._working: asyncio.Task[None] | None = None
         self._more = False
@@ -152,10 +162,10 @@ class AgentSession(Runner):
         if self._run is not None and self._run.calls is not None:
             self._run.calls.answered(call_id, answer)
 
-    def failed(self, call_id: str, reason: str, outcome: str) -> None:
+    def failed(self, call_id: str, reason: str, outcome: str, said: bytes = b"") -> None:
         """A call failed."""
         if self._run is not None and self._run.calls is not None:
-            self._run.calls.failed(call_id, reason, outcome)
+            self._run.calls.failed(call_id, reason, outcome, said)
 
     def due_changed(self, call_id: str, due_ms: int) -> None:
         """A call waits for an earlier instant."""
@@ -188,7 +198,7 @@ class AgentSession(Runner):
             if record is not None and record.answer is not None:
                 calls.answered(call_id, record.answer)
             elif record is not None and record.reason is not None and record.outcome is not None:
-                calls.failed(call_id, record.reason, record.outcome)
+                calls.failed(call_id, record.reason, record.outcome, record.refused_text or b"")
 
     def refresh(self) -> None:
         """Read the registrations again."""

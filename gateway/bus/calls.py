@@ -9,10 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
+
 from gateway.bus.outbox import Outbox
 from gateway.bus.store import Store, text
 from gateway.model.call import Event
-from gateway.model.clean import DispatchJson, LogJson
+from gateway.model.clean import DispatchJson, LogJson, LogText
 from gateway.model.errors import Code, Refusal
 from gateway.model.events import EventPayload
 
@@ -55,7 +57,8 @@ Reply = Dispatched | Undeliverable
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A call as it stands. Instants in milliseconds of the bus clock; ``answer`` is what the child is to get."""
+    """A call as it stands. Instants in milliseconds of the bus clock; ``answer`` is what the child is to get;
+    ``refused_text`` (JSON) what the model is told when a refused answer was not corrected in time."""
 
     call_id: str
     client_id: str
@@ -72,6 +75,7 @@ class Record:
     deadline_ms: int
     settled_ms: int | None
     answer: bytes | None
+    refused_text: bytes | None
 
 
 class Calls:
@@ -131,9 +135,13 @@ class Calls:
             result,
         )
 
-    async def refuse(self, session_id: str, client_id: str, call_id: str) -> int:
-        """An answer was not valid: the instant by which a valid one must come, 0 when the call is settled already."""
-        return _number(await self._store.run(session_id, self._store.scripts.refuse, client_id, call_id, again=True))
+    async def refuse(self, session_id: str, client_id: str, call_id: str, said: LogText) -> int:
+        """An answer was not valid: the instant by which a valid one must come, 0 when the call is settled already.
+
+        ``said`` is what the model is told if none comes.
+        """
+        script = self._store.scripts.refuse
+        return _number(await self._store.run(session_id, script, client_id, call_id, _json(said), again=True))
 
     def expire(self, outbox: Outbox, call_id: str, then: Callable[[int], None]) -> None:
         """The owner's timer fired: ``then`` gets the instant that the call waits for now, 0 when it is settled, -1 when
@@ -207,7 +215,10 @@ _FIELDS = (
     "deadline",
     "settled",
     "answer",
+    "refused_text",
 )
+
+_json = msgspec.json.Encoder().encode
 
 
 def _number(reply: object) -> int:
@@ -226,9 +237,8 @@ def _dispatched(reply: object) -> Reply:
 def _record(call_id: str, fields: list[Any]) -> Record | None:
     if fields[0] is None:
         return None
-    client, tool, model, run, state, attempt, reason, outcome, delivery, dispatched, due, deadline, settled, answer = (
-        fields
-    )
+    client, tool, model, run, state, attempt, reason, outcome, delivery, dispatched, due, deadline = fields[:12]
+    settled, answer, refused_text = fields[12:]
     return Record(
         call_id,
         text(client),
@@ -245,4 +255,5 @@ def _record(call_id: str, fields: list[Any]) -> Record | None:
         int(deadline),
         int(settled) if settled else None,
         answer,
+        refused_text,
     )

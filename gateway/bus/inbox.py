@@ -29,8 +29,9 @@ class OwnerCalls(Protocol):
         """A call was answered; ``answer`` is what was given to ``Calls.answer``."""
         ...
 
-    def failed(self, session_id: str, call_id: str, reason: str, outcome: str) -> None:
-        """A call failed by somebody else's step (or by this owner's own)."""
+    def failed(self, session_id: str, call_id: str, reason: str, outcome: str, said: bytes) -> None:
+        """A call failed by somebody else's step (or by this owner's own). ``said``: what the model is told, as a JSON
+        string, where that is more than reason and outcome say; else empty."""
         ...
 
     def due_changed(self, session_id: str, call_id: str, due_ms: int) -> None:
@@ -93,8 +94,8 @@ class Inbox:
             case b"C":
                 owner.clients_changed(session_id)
             case b"F":
-                call_id, reason, outcome = body.decode().split(" ")
-                owner.failed(session_id, call_id, reason, outcome)
+                call_id, reason, outcome, *said = body.split(b" ", 3)
+                owner.failed(session_id, call_id.decode(), reason.decode(), outcome.decode(), b"".join(said))
             case b"D":
                 call_id, due = body.decode().split(" ")
                 owner.due_changed(session_id, call_id, int(due))

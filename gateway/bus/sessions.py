@@ -75,6 +75,8 @@ class Resumption:
     agent_id: str
     child_session: str | None
     run_id: str | None
+    catalog: bytes | None
+    """The record of the session's catalog, opaque here (``services.catalogs``)."""
     written: bool
     """Whether somebody wrote under the present epoch: whoever begins now needs one of its own (``claim``)."""
 
@@ -243,12 +245,19 @@ class Sessions:
     async def resumption(self, session_id: str) -> Resumption:
         """What a new owner goes on with. Raises Refusal(NOT_FOUND)."""
         keys = self._store.keys.session(session_id)
-        reply = await self._store.call(keys.tag, "HMGET", keys.base, "agent", "child_session", "run", "op")
-        agent, child, run, op = cast("list[bytes | None]", reply)
+        reply = await self._store.call(keys.tag, "HMGET", keys.base, "agent", "child_session", "run", "catalog", "op")
+        agent, child, run, catalog, op = cast("list[bytes | None]", reply)
         if agent is None:
             raise Refusal(Code.NOT_FOUND)
         written = op is not None and int(op) > 0
-        return Resumption(agent.decode(), child.decode() if child else None, run.decode() if run else None, written)
+        return Resumption(
+            agent.decode(), child.decode() if child else None, run.decode() if run else None, catalog, written
+        )
+
+    async def catalog_record(self, session_id: str) -> bytes | None:
+        """What the owners have recorded of the session's catalog; None before the first."""
+        keys = self._store.keys.session(session_id)
+        return cast("bytes | None", await self._store.call(keys.tag, "HGET", keys.base, "catalog"))
 
     def start_run(self, outbox: Outbox, then: Callable[[QueuedRun | None], None]) -> None:
         """Takes the next input, if one waits and none is active."""

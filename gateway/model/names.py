@@ -5,6 +5,7 @@ child takes (stdio protocol, Bounds and schemas). The way back is the catalog's 
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
@@ -21,6 +22,7 @@ ToolKey = tuple[str, str]
 """(client id, the tool's name as the client declared it)."""
 
 _DIGITS: Final = 6
+_UNOFFERED: Final = 256  # names of tools that a client has taken from its list, kept for it
 
 
 def plain_name(client_name: str, tool: str) -> str:
@@ -37,10 +39,10 @@ def hashed_name(client_name: str, tool: str, digits: int = _DIGITS) -> str:
 def model_names(registrations: Iterable[Registration], held: Mapping[ToolKey, str] | None = None) -> dict[ToolKey, str]:
     """The model name of every tool that is offered.
 
-    ``held`` is an earlier answer of this function: whoever holds a name there keeps it, as long as its registration
-    lives and offers the tool. New tools are named in the order of (registration, place in its list), so every node
-    that knows the same registrations and the same ``held`` gives the same names. With nothing held, the older
-    registration gets the plain name.
+    ``held`` are the names that were given before (``kept_names``): whoever holds one keeps it as long as its
+    registration lives, and nobody else gets it, also while the tool is not offered. New tools are named in the order
+    of (registration, place in its list), so every node that knows the same registrations and the same ``held`` gives
+    the same names. With nothing held, the older registration gets the plain name.
     """
     held = held or {}
     wanted = [
@@ -49,13 +51,30 @@ def model_names(registrations: Iterable[Registration], held: Mapping[ToolKey, st
         for tool in entry.tools
     ]
     names = {key: held[key] for key, _ in wanted if key in held}
-    taken = {*RESERVED, *names.values()}
+    live = {key[0] for key, _ in wanted}
+    taken = {*RESERVED, *(name for key, name in held.items() if key[0] in live)}
     for key, client_name in wanted:
         if key not in names:
             name = _free_name(client_name, key[1], taken)
             names[key] = name
             taken.add(name)
     return {key: names[key] for key, _ in wanted}
+
+
+def kept_names(held: Mapping[ToolKey, str], names: Mapping[ToolKey, str], live: Container[str]) -> dict[ToolKey, str]:
+    """``held`` and newer ``names`` of the ``live`` clients: a tool that left a list and comes back has its old name.
+
+    Of each client the last 256 names that are not offered are kept.
+    """
+    unoffered = Counter(key[0] for key in held if key not in names)
+    kept: dict[ToolKey, str] = {}
+    for key, name in held.items():
+        if key in names or key[0] not in live:
+            continue
+        unoffered[key[0]] -= 1
+        if unoffered[key[0]] < _UNOFFERED:
+            kept[key] = name
+    return kept | dict(names)
 
 
 def _free_name(client_name: str, tool: str, taken: Container[str]) -> str:

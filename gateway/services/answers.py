@@ -13,6 +13,7 @@ import msgspec
 from gateway.bus.calls import Calls
 from gateway.model import events
 from gateway.model.clean import ModelJson, ModelText
+from gateway.model.error_texts import CallError, error_text
 from gateway.model.errors import Refusal
 from gateway.model.redaction import RedactionCollision, Redactor, ours_for_model
 from gateway.model.text import clean_text
@@ -29,6 +30,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     structured: ModelJson | None
 
 
+_WHY_CHARS: Final = 300
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Answer).decode
 _COLLISION: Final = ours_for_model(
@@ -95,7 +97,9 @@ class Answers:
 
     async def refuse(self, session_id: str, client_id: str, call_id: str, why: Refusal) -> None:
         """An answer was not valid: its client may correct it for a while. Raises Refusal(NOT_FOUND)."""
-        await self._calls.refuse(session_id, client_id, call_id)
+        what = self._redactor.log_text(clean_text(why.message)[:_WHY_CHARS]).rstrip(".")
+        text = self._redactor.log_text(error_text(CallError.REFUSED_ANSWER, what))
+        await self._calls.refuse(session_id, client_id, call_id, text)
         log.info("an answer was refused", session_id=session_id, call_id=call_id, code=why.envelope_code)
 
 

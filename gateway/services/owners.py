@@ -45,8 +45,8 @@ class Runner(Protocol):
         """A call was answered (``services.answers.read_answer``)."""
         ...
 
-    def failed(self, call_id: str, reason: str, outcome: str) -> None:
-        """A call failed."""
+    def failed(self, call_id: str, reason: str, outcome: str, said: bytes = b"") -> None:
+        """A call failed (``bus.inbox.OwnerCalls.failed``)."""
         ...
 
     def due_changed(self, call_id: str, due_ms: int) -> None:
@@ -171,10 +171,10 @@ class Owners:
         if (runner := self._runners.get(session_id)) is not None:
             runner.answered(call_id, answer)
 
-    def failed(self, session_id: str, call_id: str, reason: str, outcome: str) -> None:
+    def failed(self, session_id: str, call_id: str, reason: str, outcome: str, said: bytes) -> None:
         """For the runner."""
         if (runner := self._runners.get(session_id)) is not None:
-            runner.failed(call_id, reason, outcome)
+            runner.failed(call_id, reason, outcome, said)
 
     def due_changed(self, session_id: str, call_id: str, due_ms: int) -> None:
         """For the runner."""

@@ -6,6 +6,7 @@ import pytest
 
 from gateway.bus.calls import Dispatched, Undeliverable
 from gateway.model.call import Event
+from gateway.model.clean import LogText
 from gateway.model.errors import Code, Refusal
 from tests.doubles.bus import Bus
 
@@ -133,10 +134,10 @@ async def test_a_refused_answer_can_be_corrected_until_it_is_due(a: Bus, b: Bus)
     client_id = await b.client(session_id)
     reply = await a.dispatch(outbox, client_id, "c1")
     assert isinstance(reply, Dispatched)
-    due = await b.calls.refuse(session_id, client_id, "c1")
+    due = await b.calls.refuse(session_id, client_id, "c1", LogText("why"))
     assert 0 < due < reply.due_ms
     await b.answer(session_id, client_id, "c1")
-    assert await b.calls.refuse(session_id, client_id, "c1") == 0
+    assert await b.calls.refuse(session_id, client_id, "c1", LogText("why")) == 0
 
 
 async def test_a_call_that_the_child_ends_is_told_to_the_client(a: Bus, b: Bus) -> None:

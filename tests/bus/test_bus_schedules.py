@@ -172,7 +172,7 @@ class Schedule:
                 await bus_of.calls.ack(self.session_id, client_id, call.call_id)
             elif name == "answer":
                 await bus_of.answer(self.session_id, client_id, call.call_id, digest or "x")
-            elif not await bus_of.calls.refuse(self.session_id, client_id, call.call_id):
+            elif not await bus_of.calls.refuse(self.session_id, client_id, call.call_id, LogText("why")):
                 told = Verdict.CONFLICT
         except Refusal as refusal:
             told = Verdict.NOT_FOUND if refusal.code is Code.NOT_FOUND else Verdict.CONFLICT

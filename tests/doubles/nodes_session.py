@@ -60,10 +60,13 @@ class Stream:
         try:
             async with http.stream("GET", path, headers=headers, timeout=httpx.Timeout(30, read=60)) as response:
                 self.status, self.headers = response.status_code, response.headers
-                async for line in response.aiter_lines():
+                rest = b""
+                async for piece in response.aiter_bytes():  # lines end at LF alone: U+2028 is text
                     self.open.set()
-                    if line.startswith("data:"):
-                        self.take(json.loads(line[5:]))
+                    *lines, rest = (rest + piece).split(b"\n")
+                    for line in lines:
+                        if line.startswith(b"data:"):
+                            self.take(json.loads(line[5:]))
         except httpx.TransportError:
             pass
         finally:
@@ -188,8 +191,12 @@ class Client:
     async def dispatched(self, number: int = 1, within: float = WITHIN_S) -> list[Event]:
         """The first so many calls."""
 
-        def enough(_: Event) -> bool:
-            return len(self.talk.of("client_tool_dispatched", client_id=self.id)) >= number
+        seen = 0
+
+        def enough(event: Event) -> bool:
+            nonlocal seen
+            seen += _fits(event, ("client_tool_dispatched",), {"client_id": self.id})
+            return seen >= number
 
         await self.talk.stream.first(enough, within)
         return self.talk.of("client_tool_dispatched", client_id=self.id)

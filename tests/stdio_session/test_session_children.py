@@ -155,7 +155,7 @@ async def test_a_session_that_another_process_holds_is_busy_and_comes_back(
                 holder.stdin.write(json.dumps(frame).encode() + b"\n")
                 holder.stdin.flush()
                 assert b'"result"' in await asyncio.to_thread(holder.stdout.readline)
-            ended = await talk.end(await talk.say("echo held"))
+            ended = await talk.end(await talk.say("echo held"), within=40)
             assert ended["error"].startswith("session_busy: ")
             waiting = await talk.say("echo free")
             await asyncio.sleep(0)

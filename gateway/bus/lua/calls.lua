@@ -11,10 +11,10 @@ end
 
 local function load_call(id)
   local v = redis.call('HMGET', call_key(id), 'state', 'client', 'due', 'deadline', 'attempt', 'acked', 'refused',
-    'digest', 'reason', 'settled')
+    'digest', 'reason', 'settled', 'refused_text')
   if not v[1] then return nil end
   return { id = id, state = v[1], client = v[2], due = tonumber(v[3]), deadline = tonumber(v[4]),
-    attempt = tonumber(v[5]), acked = v[6], refused = v[7], digest = v[8], reason = v[9], settled = v[10] }
+    attempt = tonumber(v[5]), acked = v[6], refused = v[7], digest = v[8], reason = v[9], settled = v[10], refused_text = v[11] }
 end
 
 local function is_open(call)
@@ -38,9 +38,11 @@ end
 local function fail(call, reason, detail)
   local begun = call.acked or call.refused or call.attempt > 1
   local outcome = begun and 'unknown' or 'not_started'
+  local said = nil
   if call.refused and (reason == 'ack_timeout' or reason == 'result_timeout') then
     reason = 'result_timeout'
     detail = 'answer_refused'
+    said = call.refused_text or nil
   end
   call.state, call.reason, call.settled = 'failed', reason, int(now)
   settle(call, 'state', 'failed', 'reason', reason, 'outcome', outcome, 'detail', detail or '')
@@ -48,8 +50,8 @@ local function fail(call, reason, detail)
     '","reason":"' .. reason .. '","outcome":"' .. outcome .. '"' ..
     (detail and (',"detail":"' .. detail .. '"') or '') .. '}')
   append('{"type":"tool_result","call_id":"' .. call.id .. '","content":[{"type":"text","data":{"text":' ..
-    failure_text(reason, outcome) .. '}}],"is_error":true}')
-  tell_owner('F', call.id, reason, outcome)
+    (said or failure_text(reason, outcome)) .. '}}],"is_error":true}')
+  tell_owner('F', call.id, reason, outcome, said)
 end
 
 -- What became of answers at the child: "id mark id mark".
@@ -107,7 +109,7 @@ local function retake_calls(calls, heir)
     local v = redis.call('HMGET', call_key(call.id), 'tool', 'args', 'log_args')
     call.client, call.attempt, call.state = heir, call.attempt + 1, (step(call.state, 'retake'))
     local due = wait_until(call, now + C.ack)
-    redis.call('HDEL', call_key(call.id), 'acked', 'refused')
+      redis.call('HDEL', call_key(call.id), 'acked', 'refused', 'refused_text')
     redis.call('HSET', base .. ':open', call.id, heir)
     append(dispatched(call, v[1], v[3] or v[2], v[3]), v[3] and dispatched(call, v[1], v[2]) or nil)
     redis.call('HSET', call_key(call.id), 'client', heir, 'attempt', int(call.attempt), 'state', call.state,
