@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
 """What the fuzzer cannot make up: an agent that there is; for single requests a session and a client that there are."""
 
 import os
