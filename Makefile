@@ -8,7 +8,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: bench bench-quick help setup demo test test-peers nightly lint docs
+.PHONY: bench bench-quick client help setup demo test test-peers nightly lint docs
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
@@ -64,3 +64,7 @@ bench-quick: setup ## what one call costs: two floors, one node, two nodes; unde
 
 bench: setup ## the longer run, which writes what it measured into docs/performance.md
 	@$(BIN)/python -m benchmarks.run --report
+
+# The tests build it by themselves where Node.js is; what the examples load of it is committed and checked by a test.
+client: setup ## build the JavaScript client (clients/js), its generated types, and what the examples load of it
+	@.ci/client copies

@@ -29,6 +29,7 @@ def _redis() -> bool:
 PEERS: dict[str, Callable[[], bool]] = {
     "Chromium": lambda: shutil.which("chromium") is not None,
     "magi-code 0.104.0": _magi_code,
+    "Node.js with npm, for the JavaScript client": lambda: bool(shutil.which("node") and shutil.which("npm")),
     "Python >= 3.12 for the SDK": _python_for_sdk,
     "redis-sentinel": _redis,
 }

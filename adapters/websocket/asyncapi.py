@@ -13,7 +13,7 @@ from adapters.websocket.protocol import Close
 from gateway.model import limits
 
 _TEMPLATE: Final = "#/components/schemas/{name}"
-_ANSWERED_BY: Final[dict[str, str]] = {
+ANSWERED_BY: Final[dict[str, str]] = {
     "attach": "Attached",
     "detach": "Empty",
     "register": "Registered",
@@ -88,8 +88,8 @@ def _message(struct: type[Any], schemas: dict[str, Any]) -> dict[str, Any]:
     if text := schemas[name].get("description"):
         made["summary"] = text
     tag = struct.__struct_config__.tag
-    if tag in _ANSWERED_BY:
-        made["description"] = f"Answered by `ok`: {_ANSWERED_BY[tag]}."
+    if tag in ANSWERED_BY:
+        made["description"] = f"Answered by `ok`: {ANSWERED_BY[tag]}."
     return made
 
 

@@ -1,8 +1,9 @@
-// The demo page: gets a session for the code in its address, connects, and joins the chat box, the table and the socket.
+// The demo page: gets a session for the code in its address, connects, and joins the chat box, the shop and the client.
 
-import { Connection, randomId } from "./connection.js";
+import { Activity } from "./activity.js";
+import { connect } from "./client/index.js";
 import { Conversation } from "./conversation.js";
-import * as orders from "./orders.js";
+import { Shop } from "./shop.js";
 
 const SESSION = "toolrelay.demo.session";
 const SEE_TERMINAL = "Open the address that the terminal shows now.";
@@ -10,16 +11,26 @@ const STATES = {
   connecting: "Connecting…",
   online: "Connected",
   waiting: "Connection lost, trying again…",
+  paused: "Connection lost, trying again…",
   yielded: "Connected; another tab answers the agent’s calls",
   ended: "Not connected",
+};
+const ENDS = {
+  origin_forbidden: "This page’s origin may not use the session.",
+  not_found: "The session has ended.",
+  deleted: "The session was deleted.",
+  token_expired: "The session’s token is no longer valid.",
+  token_revoked: "The session’s token is no longer valid.",
 };
 
 const state = document.getElementById("state");
 const form = document.getElementById("form");
 const input = document.getElementById("text");
-const buttons = document.querySelectorAll("form button, .tries button");
+const buttons = document.querySelectorAll("#form button, .tries button");
 const conversation = new Conversation(document.getElementById("log"), document.getElementById("working"));
-let connection = null;
+const activity = new Activity(document.getElementById("calls"));
+const shop = new Shop((tools) => client?.setTools(tools));
+let client = null;
 
 function show(name) {
   state.dataset.state = name;
@@ -57,7 +68,7 @@ async function redeem(code) {
   }
   if (reply.status === 403) throw new Error("This address was used already.");
   if (!reply.ok) throw new Error(`The gateway refused to open a session (${reply.status}).`);
-  return { ...(await reply.json()), key: randomId() };
+  return { ...(await reply.json()), key: crypto.randomUUID() };
 }
 
 async function start() {
@@ -68,61 +79,66 @@ async function start() {
     try {
       session = await redeem(code);
       sessionStorage.setItem(SESSION, JSON.stringify(session));
-      connection?.close();
-      connection = null;
+      await leave();
       conversation.clear();
-      orders.clear();
+      activity.clear();
+      shop.clear();
     } catch (error) {
-      if (connection) return; // an old address in a tab that has its session already
+      if (client) return show(client.state); // an old address in a tab that has its session already
       if (!session) return end(error.message);
     }
     history.replaceState(null, "", location.pathname); // the code is good for nothing now
   }
   if (!session) return end("This page needs its one-time address.");
-  connect(session);
+  open(session);
 }
 
-function connect({ session_id, token, key }) {
-  orders.restore();
-  const offer = { name: "demo-page", key, tools: orders.TOOLS };
-  connection = new Connection({ session_id, token }, offer, {
-    state: show,
-    event: (event) => conversation.event(event),
-    delta: (delta) => conversation.delta(delta),
-    skipped: () => conversation.notice("Part of the conversation is not shown: this tab was too far behind."),
-    call: (tool, args) => orders.call(tool, args),
-    refused: (inputKey, why) => conversation.refused(inputKey, why),
-    ended(why) {
-      sessionStorage.removeItem(SESSION);
-      connection = null;
-      end(why);
-    },
+async function leave() {
+  const before = client;
+  client = null;
+  await before?.close();
+}
+
+function open({ session_id: session, token, key }) {
+  shop.restore();
+  // From the log's begin on, so that a reload shows the conversation again.
+  const mine = (client = connect({ url: "/", session, token, key, name: "demo-page", afterSeq: 0, tools: shop.tools }));
+  show("connecting");
+  mine.on("state", (name) => {
+    if (mine !== client) return;
+    if (name !== "closed") return show(name);
+    client = null;
+    sessionStorage.removeItem(SESSION);
+    end(ENDS[mine.error.code] ?? mine.error.message);
   });
-  connection.open();
+  mine.on("event", (event) => conversation.event(event));
+  mine.on("delta", (delta) => conversation.delta(delta));
+  mine.on("reset", () => conversation.notice("Part of the conversation is not shown: this tab was too far behind."));
+  mine.on("call", (call) => activity.show(call));
 }
 
-function say(text) {
-  if (!connection || !text.trim()) return;
-  conversation.pending(connection.say(text), text);
+async function say(text) {
+  if (!client || !text.trim()) return;
+  const idempotencyKey = crypto.randomUUID();
+  conversation.pending(idempotencyKey, text);
   input.focus();
+  try {
+    await client.send(text, { idempotencyKey });
+  } catch (error) {
+    conversation.refused(idempotencyKey, error.message);
+  }
 }
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  say(input.value);
+  void say(input.value);
   input.value = "";
 });
 for (const button of document.querySelectorAll(".tries button")) {
-  button.addEventListener("click", () => say(button.textContent));
+  button.addEventListener("click", () => void say(button.textContent));
 }
 
-// An open socket keeps a page out of the back-forward cache, and a cached page hears nothing: let go and come back.
-addEventListener("pagehide", () => connection?.pause());
-addEventListener("pageshow", (event) => event.persisted && connection?.open());
-// Coming back to the tab or to the network need not wait for the next try.
-addEventListener("online", () => connection?.open());
-document.addEventListener("visibilitychange", () => document.visibilityState === "visible" && connection?.open());
 // The terminal's next address, opened in this tab, changes the fragment alone.
-addEventListener("hashchange", () => location.hash && start());
+addEventListener("hashchange", () => location.hash && void start());
 
 await start();

@@ -139,12 +139,18 @@ class Outbox:
     async def _repeat_all(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        connection = self._store.topology.for_partition(self._keys.tag)
+        fault = BusUnavailable(Kind.TIMEOUT)
         while self._waiting and not self._lost:
             if loop.time() - began > self._isolation_s:
-                self._lose(connection.fault or BusUnavailable(Kind.TIMEOUT))
+                self._lose(fault)
                 return
             await asyncio.sleep(_PAUSE_S)
+            try:  # asked for each time: in a Cluster another server may have the partition by now
+                connection = self._store.topology.for_partition(self._keys.tag)
+            except BusUnavailable as error:
+                fault = error
+                continue
+            fault = connection.fault or fault
             if connection.up and await self._round():
                 break
         self._repeating = False

@@ -8,6 +8,7 @@ need not await each (redis.md, "Connections").
 import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
@@ -20,6 +21,7 @@ from gateway.model.errors import Code, Refusal
 
 PATIENCE_S: Final = 20.0
 _PAUSE_S: Final = 0.05
+_LOOK_S: Final = 0.5
 _LASTING: Final = frozenset({Kind.CLOSED, Kind.NOAUTH, Kind.WRONGPASS, Kind.NOPERM, Kind.VERSION})
 """Faults that no waiting mends."""
 
@@ -99,7 +101,12 @@ class Store:
 
     def send(self, session: SessionKeys, script: Script, *args: Arg) -> Future[object]:
         """Enqueues a script now; whoever awaits the result sees ``ScriptError`` raw (``answered``, ``outcome``)."""
-        return self.topology.for_partition(session.tag).run(script, (session.base, session.due), args)
+        try:
+            return self.topology.for_partition(session.tag).run(script, (session.base, session.due), args)
+        except BusUnavailable as error:  # a Cluster whose slots are not known
+            failed: Future[object] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
 
     async def run(self, session_id: str, script: Script, *args: Arg, again: bool) -> object:
         """Runs a session's script. Raises Refusal, Fenced or BusUnavailable.
@@ -121,7 +128,10 @@ class Store:
                 if left <= 0 or error.kind in _LASTING or (error.maybe_applied and not again):
                     raise
             await asyncio.sleep(min(_PAUSE_S, left))
-            await self.topology.for_partition(tag).ready(left)
+            with suppress(
+                BusUnavailable
+            ):  # asked for again: in a Cluster another server may have the partition by then
+                await self.topology.for_partition(tag).ready(min(_LOOK_S, left))
 
     def now_ms(self, tag: str) -> int:
         """The clock that stamps a partition's instants, as this node estimates it now."""

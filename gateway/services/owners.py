@@ -21,6 +21,7 @@ from gateway.services.tasks import Tasks
 
 log = get_logger("owners")
 
+_AGAIN_S: Final = 2.0
 QUESTIONS: Final = 256
 """Questions that this node answers at once; the next one is refused."""
 _encode: Final = msgspec.json.Encoder().encode
@@ -94,7 +95,6 @@ class Owners:
         self._runners: dict[str, Runner] = {}
         self._adopting: dict[str, asyncio.Task[None]] = {}
         self._questions = 0
-        self._left: set[str] = set()  # sessions that lost their runner while the bus was away
         self._closed = False
 
     def __len__(self) -> int:
@@ -105,9 +105,7 @@ class Owners:
         ``bus_lost``: the bus was away for too long; the session is looked at again when it is back."""
         if self._runners.get(session_id) is runner:
             del self._runners[session_id]
-            if bus_lost:
-                self._left.add(session_id)
-            elif work_left:
+            if bus_lost or work_left:
                 self._adopt(session_id)
 
     def input_waiting(self, session_id: str) -> None:
@@ -153,7 +151,7 @@ class Owners:
             await self._end(session_id, self._runners.get(session_id))
         except BusUnavailable as error:
             log.warning("a session could not be looked at", session_id=session_id, error=error)
-            self._left.add(session_id)
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._adopt, session_id)
         finally:
             del self._adopting[session_id]
 
@@ -235,9 +233,6 @@ class Owners:
         and those whose session was given away meanwhile end."""
         for session_id, runner in self._runners.items():
             runner.resync()
-            self._left.add(session_id)
-        left, self._left = self._left, set()
-        for session_id in left:
             self._adopt(session_id)
 
     async def hand_over(self, give: Callable[[str], Awaitable[None]], *, wait_s: float) -> None:

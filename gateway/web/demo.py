@@ -185,8 +185,12 @@ class _Sessions:
 
 
 def _read(folder: Path) -> dict[str, bytes]:
-    """The page's files by their names, read once: what a request names is looked up here and never on the disk."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in CONTENT_TYPES}
+    """The page's files by their paths, read once: what a request names is looked up here and never on the disk."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in CONTENT_TYPES
+    }
 
 
 def _file(content: bytes, content_type: str) -> Callable[[Request], Awaitable[Response]]:

@@ -25,7 +25,7 @@ PLACES = {"{pNN}": r"\{p[0-7][0-9a-f]\}", "<sid>": "[0-9a-f-]{36}", "<cid>": "[0
 
 def _pattern(row: str) -> re.Pattern[str]:
     parts = re.split(r"(\{pNN\}|<\w+>)", row)
-    return re.compile("".join(PLACES.get(part, "[^:]+") if part[:1] in "{<" and part in (*PLACES, *re.findall("<\\w+>", row)) else re.escape(part) for part in parts))  # fmt: skip
+    return re.compile("".join(PLACES.get(part, "[^:]+" if part[:1] == "<" else re.escape(part)) for part in parts))
 
 
 PATTERNS = {row: _pattern(row) for row in KEYS}

@@ -1,5 +1,6 @@
 """What a person sees first: in a real Chromium “highlight row 3” highlights row 3."""
 
+import json
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -70,7 +71,7 @@ async def test_an_unknown_row_is_an_answer_and_highlights_nothing(demo: DemoProc
         await online(page)
         await say(page, "highlight row 12")
         await page.wait_for_selector(".call[data-state=failed]")
-        await page.get_by_text("That did not work: There is no row 12").wait_for()
+        await page.get_by_text("That did not work: Error tool_failed: There is no row 12").wait_for()
         assert await highlighted(page) == []
         assert complaints == []
 
@@ -132,6 +133,44 @@ async def test_a_page_that_comes_back_resumes_its_registration(demo: DemoProcess
         types = [event["type"] for event in (await reply.json())["items"]]
         assert types.count("client_registered") == 1
         assert "client_left" not in types
+
+
+async def test_going_to_the_form_changes_the_tools_in_the_middle_of_a_run(demo: DemoProcess, browser: Any) -> None:
+    async with page_of(browser) as (page, complaints):
+        await page.goto(await demo.newest())
+        await online(page)
+        steps = [
+            {"calls": [{"name": "client__demo_page__fill_form", "arguments": {"field": "customer", "value": "Ada"}}]},
+            {"calls": [{"name": "client__demo_page__fill_form", "arguments": {"field": "item", "value": "Desk"}}]},
+            {
+                "calls": [
+                    {"name": "client__use", "arguments": {"tool": "client__demo_page__save_order", "arguments": {}}}
+                ]
+            },
+            {"text": "{{results}}"},
+        ]
+        await say(page, json.dumps({"steps": steps}))
+        await page.wait_for_selector("#working", state="hidden")
+        await page.get_by_text("The order of Desk for Ada is saved").first.wait_for()
+        calls = await page.eval_on_selector_all(
+            "#calls .served", "all => all.map((one) => [one.firstChild.textContent, one.dataset.state])"
+        )
+        assert calls == [["save_order", "answered"], ["fill_form", "answered"], ["fill_form", "answered"]]
+        offered = await page.eval_on_selector_all("#offered code", "all => all.map((one) => one.textContent)")
+        assert offered == ["highlight_row", "fill_form", "read_selection"]
+        assert complaints == []
+
+
+async def test_the_agent_reads_what_is_selected(demo: DemoProcess, browser: Any) -> None:
+    async with page_of(browser) as (page, complaints):
+        await page.goto(await demo.newest())
+        await online(page)
+        await page.evaluate(
+            "getSelection().selectAllChildren(document.querySelector('tr[data-row=\"4\"] td:nth-child(3)'))"
+        )
+        await page.evaluate("document.querySelector('.tries button:nth-child(3)').click()")
+        await page.get_by_text("The tool answered: Noor Haddad").wait_for()
+        assert complaints == []
 
 
 async def test_a_page_whose_session_is_gone_says_what_to_do(demo: DemoProcess, browser: Any) -> None:

@@ -7,6 +7,7 @@ import importlib
 import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 FLAGS = (
@@ -25,17 +26,48 @@ PATIENCE_MS = 20_000
 
 
 @asynccontextmanager
-async def chromium(*, extra: tuple[str, ...] = ()) -> AsyncGenerator[Any]:
-    """The system's Chromium without a window: a Playwright ``Browser``."""
+async def chromium(*, extra: tuple[str, ...] = (), without: tuple[str, ...] = ()) -> AsyncGenerator[Any]:
+    """The system's Chromium without a window: a Playwright ``Browser``.
+
+    ``without`` names switches that Playwright would set by itself.
+    """
     path = shutil.which("chromium")
     assert path is not None, "Chromium is not installed"
     api = importlib.import_module("playwright.async_api")
     async with api.async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=[*FLAGS, *extra])
+        browser = await playwright.chromium.launch(
+            executable_path=path, args=[*FLAGS, *extra], ignore_default_args=list(without)
+        )
         try:
             yield browser
         finally:
             await browser.close()
+
+
+@asynccontextmanager
+async def persistent(profile: Path, extension: Path) -> AsyncGenerator[Any]:
+    """A Chromium with a profile and one extension, without a window: a Playwright ``BrowserContext``."""
+    path = shutil.which("chromium")
+    assert path is not None, "Chromium is not installed"
+    api = importlib.import_module("playwright.async_api")
+    async with api.async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            profile,
+            executable_path=path,
+            headless=False,
+            args=[
+                *FLAGS,
+                "--headless=new",
+                f"--disable-extensions-except={extension}",
+                f"--load-extension={extension}",
+            ],
+            ignore_default_args=["--disable-extensions"],
+        )
+        try:
+            context.set_default_timeout(PATIENCE_MS)
+            yield context
+        finally:
+            await context.close()
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def config_for(folder: Path, port: int, addresses: Sequence[str]) -> str:
 
 
 @asynccontextmanager
-async def nginx_before(addresses: Sequence[str]) -> AsyncIterator[str]:
+async def nginx_before(addresses: Sequence[str]) -> AsyncGenerator[str]:
     """The address of an nginx in front of ``host:port`` addresses."""
     program = nginx()
     assert program is not None
@@ -75,7 +75,7 @@ async def nginx_before(addresses: Sequence[str]) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def turns_before(addresses: Sequence[str]) -> AsyncIterator[str]:
+async def turns_before(addresses: Sequence[str]) -> AsyncGenerator[str]:
     """The address of a proxy that knows TCP alone."""
     order = itertools.cycle(addresses)
     pipes: set[asyncio.Task[None]] = set()

@@ -16,7 +16,8 @@ class Link:
 
 
 class TcpProxy:
-    """Forwards to ``target`` (a unix socket's path, or host and port). Every knob may be turned while it runs.
+    """Forwards to ``target`` (a unix socket's path, or host and port). Every knob may be turned while it runs;
+    another ``target`` is for the connections to come.
 
     ``delay_s`` is the bound of a random delay per chunk and direction; ``up`` and ``down`` let bytes to the server and
     to the client pass: cleared, bytes wait (a stall, or one direction of a half-open connection).
@@ -30,7 +31,7 @@ class TcpProxy:
         self.down.set()
         self.links: list[Link] = []
         self.accepted = 0
-        self._target = target
+        self.target = target
         self._random = random.Random(seed)
         self._server: asyncio.Server | None = None
 
@@ -69,10 +70,10 @@ class TcpProxy:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            if isinstance(self._target, str):
-                server_reader, server_writer = await asyncio.open_unix_connection(self._target)
+            if isinstance(self.target, str):
+                server_reader, server_writer = await asyncio.open_unix_connection(self.target)
             else:
-                server_reader, server_writer = await asyncio.open_connection(*self._target)
+                server_reader, server_writer = await asyncio.open_connection(*self.target)
         except OSError:
             writer.close()
             return

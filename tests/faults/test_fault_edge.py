@@ -5,7 +5,7 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -33,7 +33,7 @@ def _address(node: Node) -> str:
 
 
 @asynccontextmanager
-async def socket_at(address: str) -> AsyncIterator[Client]:
+async def socket_at(address: str) -> AsyncGenerator[Client]:
     """A raw client, once somebody takes it."""
     end = time.monotonic() + GAP_S
     while True:

@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from gateway.bus.nodes import NodeInfo, Nodes
 from gateway.bus.sessions import Owner
 from gateway.observe.tasks import Tasks
@@ -17,8 +19,6 @@ from tests.doubles.valkey_servers import Server, ask
 from tests.faults.conftest import PREFIX, Fleet
 from tests.faults.test_fault_edge import socket_at
 
-SESSIONS = 10_000
-CALLS = 1_000
 CALLS_OF_A_SESSION = 16
 SOCKETS = 100
 WATCHED_S = 6.0
@@ -46,18 +46,18 @@ async def _watch(redis: Server, node: Node) -> tuple[float, float]:
     return (await _commands(redis.port) - commands) / took, (_cpu_s(node.pid) - used) / took
 
 
-async def _fill(other: Bus, incarnation: str) -> None:
+async def _fill(other: Bus, incarnation: str, sessions: int, open_calls: int) -> None:
     """Sessions, and open calls of some of them, whose owner is a node that lives."""
     owner = Owner("other", incarnation, 0)
-    for _ in range(SESSIONS // 500):
+    for _ in range(sessions // 500):
         await asyncio.gather(*(other.session() for _ in range(500)))
-    for number in range(-(-CALLS // CALLS_OF_A_SESSION)):
+    for number in range(-(-open_calls // CALLS_OF_A_SESSION)):
         session_id = await other.session()
         await other.submit(session_id, owner)
         outbox = other.outbox(session_id)
         assert await other.start_run(outbox) is not None
         client_id = await other.client(session_id, ttl_s=3600)
-        count = min(CALLS_OF_A_SESSION, CALLS - number * CALLS_OF_A_SESSION)
+        count = min(CALLS_OF_A_SESSION, open_calls - number * CALLS_OF_A_SESSION)
         calls = [other.dispatch(outbox, client_id, f"call-{n}", budget_s=300) for n in range(count)]
         await asyncio.gather(*calls)
 
@@ -71,7 +71,13 @@ async def _attach(node: Node, stack: contextlib.AsyncExitStack) -> Client:
     return client
 
 
-async def test_idle_sessions_idle_sockets_and_open_calls_cost_nothing(redis: Server, fleet: Fleet):
+@pytest.mark.parametrize(
+    ("sessions", "open_calls"),
+    [(1_000, 100), pytest.param(10_000, 1_000, marks=pytest.mark.nightly)],
+)
+async def test_idle_sessions_idle_sockets_and_open_calls_cost_nothing(
+    redis: Server, fleet: Fleet, sessions: int, open_calls: int
+):
     node = await fleet.node("a", redis.url, agents=[demo_agent(fleet.folder)])
     async with bus(redis.url, PREFIX) as other, contextlib.AsyncExitStack() as stack:
         nodes, tasks = Nodes(other.store, "incarnation-o"), Tasks()
@@ -84,7 +90,7 @@ async def test_idle_sessions_idle_sockets_and_open_calls_cost_nothing(redis: Ser
         living = tasks.spawn("test.lease", live())
         await asyncio.sleep(2)
         before, _ = await _watch(redis, node)
-        await _fill(other, "incarnation-o")
+        await _fill(other, "incarnation-o", sessions, open_calls)
         for _ in range(SOCKETS):
             await _attach(node, stack)
         await asyncio.sleep(2)

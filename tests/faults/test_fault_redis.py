@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -90,7 +90,7 @@ async def _act(tab: Client) -> str:
 
 
 @asynccontextmanager
-async def _full(port: int) -> AsyncIterator[None]:
+async def _full(port: int) -> AsyncGenerator[None]:
     await ask(port, "CONFIG", "SET", "maxmemory-policy", "noeviction")
     await ask(port, "CONFIG", "SET", "maxmemory", "1")
     yield
@@ -98,7 +98,7 @@ async def _full(port: int) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _read_only(port: int) -> AsyncIterator[None]:
+async def _read_only(port: int) -> AsyncGenerator[None]:
     await ask(port, "CONFIG", "SET", "min-replicas-to-write", "0")
     await ask(port, "CONFIG", "SET", "replica-read-only", "yes")
     # A primary that is nowhere: the replica goes on with the data that it has.
@@ -108,7 +108,7 @@ async def _read_only(port: int) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _unknown(port: int) -> AsyncIterator[None]:
+async def _unknown(port: int) -> AsyncGenerator[None]:
     """The password has changed: who was connected is thrown out."""
     await ask(port, "ACL", "SETUSER", "admin", "on", "nopass", "~*", "&*", "+@all")
     await ask(port, "CONFIG", "SET", "requirepass", "another-one")

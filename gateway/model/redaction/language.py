@@ -219,30 +219,62 @@ def _live_repeat(inner: Node, most: int | None) -> str | None:
     return found and f"(?:{written(inner)}){before}(?:{found})"
 
 
-_RUN: Final = 6
-_LAST_RUN: Final = 16
+_TELLING: Final = 4  # fixed bytes from which on a pattern is rare by itself
+_ENOUGH: Final = 8  # counted bytes behind fewer of them
+_FEW: Final = 8  # members up to which a class counts as fixed
 
 
-def gist(node: Node, *, first: bool = True, last: bool = True) -> Node:
-    """A wider language with fewer states: whatever holds a match of ``node`` holds one of its gist.
+def _fixed(node: Node) -> int:
+    """How many bytes of every match are one of a few."""
+    match node:
+        case Atom(text):
+            few = len(text) == 1 or (text[0] == "\\" and text[1] not in "wWsSdD")
+            return int(few or (text[0] == "[" and "-" not in text and len(text) <= _FEW + 2))
+        case Edge():
+            return 0
+        case Group(_, inner):
+            return _fixed(inner)
+        case Choice(options):
+            return min(map(_fixed, options))
+        case Series(parts):
+            return sum(map(_fixed, parts))
+        case Repeat(inner, least, _):
+            return least * _fixed(inner)
 
-    A run that begins or ends a match is cut to its last or first few bytes; one in the middle loses its bounds.
+
+def gist(node: Node) -> Node:
+    """A wider language with far fewer states: whatever holds a match of ``node`` holds one of its gist.
+
+    Runs lose their counts. Only the last one keeps some, where what stands before it is not telling enough: many counts
+    at once are what makes a joint automaton large, and slow on text that it has not met.
     """
+    return _gist(node, 1 if _fixed(node) >= _TELLING else _ENOUGH, first=True, last=True)
+
+
+def relaxed(node: Node) -> Node:
+    """The language without its counts: wider, for what is asked of every part of a stream."""
+    return _gist(node, 1, first=False, last=False)
+
+
+def _gist(node: Node, run: int, *, first: bool, last: bool) -> Node:
     match node:
         case Atom() | Edge():
             return node
         case Group(opening, inner):
-            return Group(opening, gist(inner, first=first, last=last))
+            return Group(opening, _gist(inner, run, first=first, last=last))
         case Choice(options):
-            return Choice(tuple(gist(option, first=first, last=last) for option in options))
+            return Choice(tuple(_gist(option, run, first=first, last=last) for option in options))
         case Series(parts):
-            ends = (0, len(parts) - 1)
-            inner_ends = ((first and at == ends[0], last and at == ends[1]) for at in range(len(parts)))
-            return Series(tuple(gist(part, first=f, last=z) for part, (f, z) in zip(parts, inner_ends, strict=True)))
+            end = len(parts) - 1
+            return Series(
+                tuple(
+                    _gist(part, run, first=first and at == 0, last=last and at == end) for at, part in enumerate(parts)
+                )
+            )
         case Repeat(inner, least, most):
-            if most is not None and most <= _RUN:
+            if (most is not None and most <= 2) or (isinstance(inner, Atom) and _fixed(inner)):
                 return node
-            fewer = min(least, _LAST_RUN if last else _RUN)
+            fewer = min(least, run if last else 1)
             return Repeat(inner, fewer, fewer if isinstance(inner, Atom) and (first or last) else None)
 
 

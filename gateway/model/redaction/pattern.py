@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast
 import re2
 
 _MEMORY: Final = 16 * 1024 * 1024  # a ceiling for one pattern's program and states, which are built as texts need them
-_MANY_MEMORY: Final = 64 * 1024 * 1024  # the same for all patterns in one; when it is full, states are built anew
+LARGE: Final = 64 * 1024 * 1024  # the same for many patterns in one; when it is full, states are built anew
 _RE2: Final = cast(Any, re2)
 _ANYWHERE: Final = _RE2._Anchor.UNANCHORED
 _WHOLE: Final = _RE2._Anchor.ANCHOR_BOTH
@@ -41,8 +41,8 @@ class Pattern:
 
     __slots__ = ("_match",)
 
-    def __init__(self, pattern: str) -> None:
-        expression = _RE2._re2.RE2(pattern.encode("latin-1"), _options(_MEMORY))
+    def __init__(self, pattern: str, memory: int = _MEMORY) -> None:
+        expression = _RE2._re2.RE2(pattern.encode("latin-1"), _options(memory))
         if not expression.ok():
             raise ValueError(f"pattern refused by RE2: {expression.error()}")
         self._match = expression.Match
@@ -59,7 +59,7 @@ class Pattern:
 
 def which(patterns: Sequence[str]) -> Which:
     """One pass that says which of ``patterns`` occur."""
-    many = _RE2.Set.SearchSet(_options(_MANY_MEMORY))
+    many = _RE2.Set.SearchSet(_options(LARGE))
     for pattern in patterns:
         many.Add(pattern.encode("latin-1"))
     many.Compile()

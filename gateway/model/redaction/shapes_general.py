@@ -26,10 +26,10 @@ _UNLESS_BARE: Final = (
     rf"[A-Za-z\-]*{_ABOUT}[A-Za-z_\-.]{{0,8}}[0-9]?)"
 )
 _UNLESS_QUOTED: Final = (
-    rf"(?:{_PLACEHOLDER}|[A-Z]?[a-z]+[?!,.:;]?|[A-Za-z_\-.]{{1,5}}|[A-Za-z]+(?:[_\-. :/]{{1,3}}[A-Za-z]+)+[?!.:]?|"
-    rf".{{0,3}}|[A-Za-z_\-.]*{_ABOUT}[A-Za-z_\-.]*|.* .*\{{.*|\s.*)"
+    rf"(?:{_PLACEHOLDER}|[A-Z]?[a-z]{{0,14}}[?!,.:;]?|[A-Za-z_\-.]{{1,5}}|[A-Za-z]+(?:[_\-. :/]{{1,3}}[A-Za-z]+)+[?!.:]?"
+    rf"|.{{0,3}}|[A-Za-z_\-.]*{_ABOUT}[A-Za-z_\-.]*|.* .*\{{.*|\s.*)"
 )
-_WORDY: Final = r"[A-Z]?[a-z]+[?!,.:;]?"
+_WORDY: Final = r"[A-Z]?[a-z]{0,14}[?!,.:;]?"
 
 ASSIGNMENTS = (
     Rule(
@@ -37,7 +37,7 @@ ASSIGNMENTS = (
         "values assigned to credential-like names: `password=...`, `API_KEY: ...`, `?access_token=...`",
         r"""[^\s"'`<>\\,;&(){}\[\]|\x1b]{1,64}""",
         Tail.BARE,
-        "DB_PASSWORD=<mixed:14>",
+        "MAIN_DB_PASSWORD=<mixed:14>",
         "next_token=<mixed:14>",
         lead=NAME + _SEP,
         follow=r"[(\[{]?",
@@ -48,7 +48,7 @@ ASSIGNMENTS = (
         "the same with double quotes, also inside JSON inside a text",
         r"""[^"\\\r\n]{1,64}""",
         Tail.IN_DOUBLE,
-        '{"client_secret": "<mixed:18>"}',
+        '{"app_client_secret": "<mixed:18>"}',
         '{"token_type": "<mixed:18>"}',
         lead=NAME + _SEP + r"(?:[brfu@]{0,2}\\{0,3}\")",
         unless=_UNLESS_QUOTED,
@@ -58,7 +58,7 @@ ASSIGNMENTS = (
         "the same with single quotes",
         r"""[^'\\\r\n]{1,64}""",
         Tail.IN_SINGLE,
-        "'api_key': '<mixed:18>'",
+        "'service_api_key': '<mixed:18>'",
         "'key_id': '<mixed:18>'",
         lead=NAME + _SEP + r"(?:[brfu@]{0,2}\\{0,3}')",
         unless=_UNLESS_QUOTED,
@@ -88,7 +88,7 @@ ASSIGNMENTS = (
         "values of credential-like options of commands: `--password ...`",
         r"""[^\s"'`<>\\,;&(){}\[\]|\x1b]{1,64}""",
         Tail.BARE,
-        "deploy --api-key <alnum:20> now",
+        "deploy --registry-api-key <alnum:20> now",
         "deploy --api-key-file <alnum:20> now",
         lead=rf"--{NAME}\s{{1,3}}[\"']?",
         follow=r"[(\[{]?",
@@ -100,7 +100,7 @@ ASSIGNMENTS = (
         "the text of credential-like XML elements",
         r"[^\s<>][^<>\r\n]{0,200}",
         Tail.NONE,
-        "<|password><mixed:14></password>",
+        "<|dbPassword><mixed:14></dbPassword>",
         "<|tokenCount><mixed:14></tokenCount>",
         lead=rf"<{NAME}>\s{{0,16}}",
         follow=r"\s{0,16}</",

@@ -1,0 +1,2 @@
+export { Client, connect } from "./client.js";
+export { ToolError, ToolrelayError } from "./errors.js";
