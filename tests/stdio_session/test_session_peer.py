@@ -11,6 +11,7 @@ import pytest
 
 from gateway.config.secret import Secret
 from gateway.config.settings import Agent
+from gateway.model.enquiries import AskHistory, History
 from tests.doubles.agent_world import SAY, World, agent_world, answering, call, processes_of, tool
 from tests.doubles.scripted_model import scripted_model, write_home
 from tests.doubles.stdio_peers import magi_binary
@@ -58,8 +59,9 @@ async def test_a_call_goes_round_and_the_next_child_goes_on_with_another_list(re
     async with answering(talk, lambda event: event["tool"]):
         assert json.loads((await talk.run(call("client__other__y"), SAY)).removeprefix("It said: ")) == ["y"]
     assert talk.child.pid != first
-    page = await talk.runner.history()
-    assert [part.kind for part in page.parts].count("user") == 2
+    page = await talk.runner.enquire(AskHistory())
+    assert isinstance(page, History)
+    assert [part.kind for part in page.items].count("user") == 2
 
 
 async def test_calls_of_subagents_stand_open_side_by_side_and_each_gets_its_own_answer(real: World):

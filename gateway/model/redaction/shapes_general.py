@@ -26,7 +26,8 @@ _UNLESS_BARE: Final = (
     rf"[A-Za-z\-]*{_ABOUT}[A-Za-z_\-.]{{0,8}}[0-9]?)"
 )
 _UNLESS_QUOTED: Final = (
-    rf"(?:{_PLACEHOLDER}|[A-Z]?[a-z]{{0,14}}[?!,.:;]?|[A-Za-z_\-.]{{1,5}}|[A-Za-z]+(?:[_\-. :/]{{1,3}}[A-Za-z]+)+[?!.:]?"
+    rf"(?:{_PLACEHOLDER}|[A-Z]?[a-z]{{0,14}}[?!,.:;]?|[A-Za-z_\-.]{{1,5}}|"
+    r"[A-Za-z]+(?:[_\-. :/]{1,3}[A-Za-z]+)+[?!.:]?"
     rf"|.{{0,3}}|[A-Za-z_\-.]*{_ABOUT}[A-Za-z_\-.]*|.* .*\{{.*|\s.*)"
 )
 _WORDY: Final = r"[A-Z]?[a-z]{0,14}[?!,.:;]?"
