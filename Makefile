@@ -48,6 +48,9 @@ nightly: setup ## the long ones: 10,000 random schedules, outages that do not en
 	@TOOLRELAY_TEST_SCHEDULES=10000 $(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 14400 \
 	  tests/bus/test_bus_schedules.py
 	@$(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 7200 -m nightly
+	@if [ -x .venv-peers/bin/python ]; then \
+	  .venv-peers/bin/python -m pytest -p tests.at_most --at-most 3600 -m "peers and nightly"; \
+	else echo "the peers' environment is not here (make test-peers brings it): its long tests were left out"; fi
 
 lint: setup ## format, rules, types, imports, sizes, docs
 	$(BIN)/ruff format --check .

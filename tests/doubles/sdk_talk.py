@@ -1,4 +1,4 @@
-# pyright: reportUntypedBaseClass=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
 """The SDK as a user has it, with its waits scaled; a session and its connection. Needs the peers' environment."""
 
 import asyncio

@@ -41,10 +41,11 @@ async def test_history_by_cursor_is_the_childs_own_and_redacted(two: Two):
     async with conversation(two.edge) as talk:
         await talk.run("echo password=hunter2secret")
         await talk.run({"text": "0123456789" * 10, "repeat": 600})
-        items, cursor, pages, page = [], "", 0, {}
-        while cursor is not None:
-            page = await talk.done("GET", f"/history?cursor={cursor}" if cursor else "/history")
-            items, cursor, pages = items + page["items"], page["next_cursor"], pages + 1
+        page = await talk.done("GET", "/history")
+        items, pages = page["items"], 1
+        while (cursor := page["next_cursor"]) is not None:
+            page = await talk.done("GET", f"/history?cursor={cursor}")
+            items, pages = items + page["items"], pages + 1
         assert pages > 1
         assert [part["kind"] for part in items if part["part"] == 0].count("user") == 2
         assert "".join(part["text"] for part in items if part["kind"] == "assistant").endswith("0123456789")

