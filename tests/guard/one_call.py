@@ -83,7 +83,7 @@ class Bus:
 
     async def say(self, reply: bytes) -> None:
         """Lets what was sent out, and answers it."""
-        while not self.transport.written:  # noqa: ASYNC110 - one turn of the loop, and it is there
+        while not self.transport.written:
             await asyncio.sleep(0)
         self.transport.written.clear()
         self.wire.data_received(reply)
