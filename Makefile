@@ -7,6 +7,8 @@ SHELL := /bin/bash
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
+# Most tests wait for something most of the time, so three processes fit on two cores; a file stays in one of them.
+SIDE_BY_SIDE ?= -n 3 --dist loadfile
 
 .PHONY: bench bench-quick client help setup demo test test-peers nightly lint docs
 help: ## this list
@@ -37,7 +39,7 @@ demo: $(VENV)/.run ## the gateway, an embedded Redis, the demo agent and a page 
 
 # tests.lacks skips what needs a peer and says at the end what this machine lacks.
 test: setup ## the whole suite against a real Redis, at most 15 minutes
-	@$(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 900 -m "not nightly"
+	@$(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 900 -m "not nightly" $(SIDE_BY_SIDE)
 
 test-peers: ## the real peers too: magi-code, the SDK, Chromium, Sentinel, Cluster
 	@.ci/peers
