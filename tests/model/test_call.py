@@ -50,7 +50,7 @@ def test_another_client_finds_no_such_call(state: State, event: Event) -> None:
     assert step(before, event, NOW, client_id="other", digest="d") == (before, Verdict.NOT_FOUND)
 
 
-@pytest.mark.parametrize(("state", "event"), list(product(OPEN, [e for e in Event if e is not Event.DUE])))
+@pytest.mark.parametrize(("state", "event"), list(product(sorted(OPEN), [e for e in Event if e is not Event.DUE])))
 def test_what_comes_late_finds_the_call_settled(state: State, event: Event) -> None:
     before = call(state)
     after, verdict = step(before, event, before.due.at_ms, client_id=CLIENT, digest="d")
