@@ -43,7 +43,7 @@ test: setup ## the whole suite against a real Redis, at most 15 minutes
 
 test-peers: ## the real peers too: magi-code, the SDK, Chromium, Sentinel, Cluster
 	@.ci/peers
-	@.venv-peers/bin/python -m pytest -p tests.at_most --at-most 1500 -m "peers and not nightly"
+	@.venv-peers/bin/python -m pytest -p tests.at_most --at-most 1500 -m "peers and not nightly" $(SIDE_BY_SIDE)
 
 # What is too long for `make test`, and the schedules of the bus thirty times as often.
 nightly: setup ## the long ones: 10,000 random schedules, outages that do not end, whole Clusters

@@ -35,9 +35,8 @@ from adapters.stdio.messages import ClosedMessage, MessagesError, RunMessages
 from adapters.stdio.requests import RequestError
 from adapters.stdio.results import Admitted
 from adapters.stdio.run_calls import RunCalls
-from gateway.bus.sessions import NO_KEY, QueuedRun
+from gateway.bus.sessions import QueuedRun
 from gateway.model import events
-from gateway.model.errors import Refusal
 from gateway.model.events import EventPayload
 from gateway.model.names import RESERVED
 from gateway.model.redaction import RedactionCollision, trusted
@@ -143,13 +142,11 @@ class Run:
             payloads = self._last_words(outcome)
         except Exception as error:  # a defect of ours; the run must have its end all the same
             log.error("the end of a run is not whole", session_id=self._context.session_id, error=error)
-        fields = [(f"@{approval_id}", "deny") for approval_id in self._approvals]
+        fields = [self._denial(approval_id) for approval_id in self._approvals]
         self._context.write([*payloads, self._end(outcome)], ends_run=self.run_id, fields=fields)
 
     def _last_words(self, outcome: RunFinished | RunFailure) -> list[EventPayload]:
         payloads = [*self._input(), *self._logged(self._messages.finish())]
-        for approval_id in self._approvals:
-            payloads += self._denied(approval_id)
         if isinstance(outcome, RunFinished) and outcome.persistence != "durable":
             payloads += self._customs("persistence", {"run_id": self.run_id, "persistence": outcome.persistence})
         self._deltas.flush()
@@ -315,14 +312,12 @@ class Run:
             )
 
     def _expire(self, approval_id: str) -> None:
-        self._context.services.tasks.spawn("run.approval", self._deny(approval_id))
+        if self._approvals.pop(approval_id, None) is not None:
+            self._context.write([], fields=[self._denial(approval_id)])
 
-    async def _deny(self, approval_id: str) -> None:
-        resolved, result = self._denied(approval_id)
-        with suppress(Refusal):  # somebody was quicker
-            await self._context.services.sessions.approve(
-                self._context.session_id, approval_id, "deny", resolved, result, NO_KEY
-            )
+    def _denial(self, approval_id: str) -> tuple[str, str]:
+        """The field of a write that denies an approval, if nobody has answered it by then."""
+        return f"?{approval_id}", b"\n".join(self._denied(approval_id)).decode()
 
     def _denied(self, approval_id: str) -> tuple[EventPayload, EventPayload]:
         return (

@@ -310,7 +310,7 @@ class Sessions:
         """The owner's events. ``ends_run``: the run that ends with them; its open calls fail as ``run_gone`` before.
 
         ``delivered``: what became of answers at the child, ``"id mark id mark"``. ``fields``: of the session; one that
-        is named ``@id`` is the state of an approval.
+        is named ``@id`` is the state of an approval, ``?id`` denies it (see the script).
         """
         flat = [item for pair in fields for item in pair]
         outbox.put(self._store.scripts.append, ends_run, delivered, len(fields), *flat, *payloads)
