@@ -7,8 +7,8 @@ SHELL := /bin/bash
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
-# Most tests wait for something most of the time, so three processes fit on two cores; a file stays in one of them.
-SIDE_BY_SIDE ?= -n 3 --dist loadfile
+# Most tests wait for something most of the time, so two processes halve the time; a file stays in one of them.
+SIDE_BY_SIDE ?= -n 2 --dist loadfile
 
 .PHONY: bench bench-quick client help setup demo test test-peers nightly lint docs
 help: ## this list
