@@ -66,7 +66,7 @@ class Session:
         return self.done
 
     def say(self, text: str) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of child is spoken to in its own way
 
     def finished(self, error: str = "") -> None:
         if self.done is not None and not self.done.done():

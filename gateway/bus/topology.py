@@ -7,6 +7,7 @@ in a Cluster the answer changes. Never sends a command by itself but to find out
 import asyncio
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
@@ -78,7 +79,7 @@ class Shard:
                 logger.warning("%s", text)
 
 
-class Topology:
+class Topology(ABC):
     """The interface, and all that does not depend on the kind. ``connect`` makes the right one for a URL."""
 
     def __init__(self, address: Address, scripts: Sequence[Script], bounds: Bounds | None) -> None:
@@ -88,34 +89,34 @@ class Topology:
         self._gap_callbacks: list[Callable[[], None]] = []
 
     @property
+    @abstractmethod
     def shards(self) -> Sequence[Shard]:
         """Every primary."""
-        raise NotImplementedError
 
+    @abstractmethod
     def shard_for(self, tag: str) -> Shard:
         """The primary that has the keys with ``{tag}``."""
-        raise NotImplementedError
 
     @property
     def sharded(self) -> bool:
         """True where a push must be SPUBLISH (a Cluster that has it), false where it must be PUBLISH."""
         return False
 
+    @abstractmethod
     async def start(self, *, timeout: float = 5.0) -> None:
         """Connects; raises ``BusUnavailable`` after ``timeout`` seconds, and goes on trying until ``close``."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def close(self) -> None:
         """Ends every connection."""
-        raise NotImplementedError
 
+    @abstractmethod
     def subscribe(self, channel: bytes, callback: Callback) -> "Future[None]":
         """As ``Subscriber.subscribe``, at the server of the channel (its hash tag names the partition)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unsubscribe(self, channel: bytes, callback: Callback) -> None:
         """As ``Subscriber.unsubscribe``."""
-        raise NotImplementedError
 
     # --- the same for all
 

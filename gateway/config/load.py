@@ -172,7 +172,7 @@ class _Loader:
 
     def _secret(self, kind: type, value: object) -> Any:
         if kind is not Secret:
-            raise NotImplementedError
+            raise NotImplementedError  # how a msgspec hook says that a type is not its own
         if isinstance(value, Secret):
             return value
         if not isinstance(value, str):
