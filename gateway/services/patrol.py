@@ -20,7 +20,7 @@ log = get_logger("patrol")
 
 _SWEPT: Final = 200  # members of one partition and round
 _STEP_MS: Final = 2_000  # a clock that moved more than this beyond our own has stepped
-_ROUNDS: Final = 20  # between two looks at whose owner is gone
+_ROUNDS: Final = 20  # in which every partition is looked at once for sessions whose owner is gone
 _ROUNDS_GONE: Final = 2  # the same while the deployment misses a node
 _LEASE_S: Final = limits.NODE_LEASE_MS / 1000
 
@@ -78,8 +78,9 @@ class Patrol:
             try:
                 rounds += 1
                 gone = frozenset(self._nodes.gone)
-                if gone - self._mourned or rounds % (_ROUNDS_GONE if gone else _ROUNDS) == 0:
-                    await self._succession.look_after(self._mine())
+                mine, spread = self._mine(), _ROUNDS_GONE if gone else _ROUNDS
+                # In turns, so that the bus sees no burst; all at once when somebody has just gone.
+                await self._succession.look_after(mine if gone - self._mourned else mine[rounds % spread :: spread])
                 self._mourned = gone
                 await self.sweep()
             except BusUnavailable as error:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from adapters.stdio.events import LostRequest, Response
-from adapters.stdio.frames import ToolCall, ToolCancel
+from adapters.stdio.frames import Activity, ToolCall, ToolCancel
 from adapters.stdio.outgoing import WINDOW
 from adapters.stdio.requests import Request, TooLargeError, ToolDescriptor
 from gateway.model.clean import ModelText
+from tests.doubles.python_child import until
 from tests.doubles.stdio_subject import CALL, SAY, Subject, X
 
 ONE_MORE = pytest.mark.parametrize("over", [0, 1], ids=["at", "over"])
@@ -223,6 +224,7 @@ async def test_sixteen_calls_are_open_at_once_and_the_seventeenth_is_busy(demo: 
     await life.turn({"calls": CALL["calls"] * 17, "parallel": True}, SAY)
     calls = await life.heard.many(ToolCall, 16)
     assert len(life.protocol.open_calls) == 16
+    await until(lambda: any(activity.state == "failed" for activity in life.heard.of(Activity)))  # the seventeenth
     for call in reversed(calls):
         await life.ask(life.result(call))
     assert (await life.finished()).outcome == "completed"
