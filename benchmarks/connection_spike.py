@@ -40,7 +40,9 @@ Client = AsyncGenerator[tuple[Run, Raw]]
 
 @contextlib.asynccontextmanager
 async def own(port: int) -> Client:
-    from gateway.bus.connect import Connection, Endpoint, Script
+    from gateway.bus.connect import Endpoint
+    from gateway.bus.connection import Connection
+    from gateway.bus.wire import Script
 
     script = Script(SOURCE)
     connection = Connection(Endpoint("127.0.0.1", port))

@@ -21,7 +21,8 @@ import uvloop
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from gateway.bus.connect import Connection, Endpoint
+from gateway.bus.connect import Endpoint
+from gateway.bus.connection import Connection
 from gateway.bus.subscriber import Subscriber
 from gateway.bus.wire import Script
 

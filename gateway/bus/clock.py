@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, cast
 
-from gateway.bus.connect import Connection, answer
+from gateway.bus.connection import Connection, answer
 from gateway.bus.errors import BusError, BusUnavailable, Kind
 from gateway.observe.tasks import Tasks
 

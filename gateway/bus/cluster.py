@@ -15,11 +15,12 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
 
 from gateway.bus.address import Address
-from gateway.bus.connect import Backoff, Bounds, Connection, Endpoint, always, answer, open_wire
+from gateway.bus.channels import Callback
+from gateway.bus.connect import Backoff, Endpoint, always, open_wire
+from gateway.bus.connection import Connection, answer
 from gateway.bus.errors import BusError, BusUnavailable, Kind, Redirect
-from gateway.bus.subscriber import Callback
 from gateway.bus.topology import Shard, Topology
-from gateway.bus.wire import Script, Sent
+from gateway.bus.wire import Bounds, Script, Sent
 from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class Cluster(Topology):
             shard.connection.redirect = partial(self._redirected, shard.connection)
             shard.connection.on_up.append(partial(self._release, shard))
             shard.connection.on_down.append(self._on_down)
-            shard.subscriber.on_moved = self._on_moved
+            shard.subscriber.follow(self._on_moved)
             shard.subscriber.on_gap(self._gap)
             self._background(self._begin(shard), "bus.shard_start")
         return shard

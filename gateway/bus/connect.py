@@ -1,48 +1,25 @@
-"""The command connection of a node: one socket that all callers share, and that comes back by itself.
+"""From an address to an open, greeted socket: connecting, TLS, AUTH, SELECT, the client's name, the server's version.
 
-Owns connecting (AUTH, SELECT, the client's name, the scripts), the back-off between attempts and the state "up" or
-"down". Never repeats a command whose answer was lost: ``BusUnavailable.maybe_applied`` tells the caller, who decides.
-Blocking commands have no place here: they would hold up everybody.
+Owns one attempt and the back-off between attempts; never repeats by itself, never keeps a socket: ``connection`` and
+``subscriber`` hold what comes out of here.
 """
 
 import asyncio
-import contextlib
-import logging
 import random
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gateway.bus.errors import BusError, BusUnavailable, Kind, NoScript, Redirect
-from gateway.bus.wire import Arg, Bounds, Script, Sent, Server, Wire, as_map, script_call
-from gateway.observe.tasks import Tasks
+from gateway.bus.errors import BusError, BusUnavailable, Kind
+from gateway.bus.wire import Arg, Bounds, Server, Wire, as_map
 
 if TYPE_CHECKING:
     from asyncio import Future
 
-logger = logging.getLogger(__name__)
-
-__all__ = [
-    "Arg",
-    "Backoff",
-    "Bounds",
-    "BusError",
-    "BusUnavailable",
-    "Connection",
-    "Endpoint",
-    "Kind",
-    "Login",
-    "NoScript",
-    "Resolve",
-    "Script",
-    "open_wire",
-]
-
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 15_000))
-_LIVED_S: Final = 2.0  # a connection that lived so long starts the back-off anew
 _OLDEST: Final = (6, 2)
 
 
@@ -68,6 +45,24 @@ class Login:
 
 Resolve = Callable[[], Awaitable[Endpoint]]
 """Tells where the server is now; asked before each attempt to connect. Raises ``BusUnavailable`` or ``OSError``."""
+
+
+def always(endpoint: Endpoint) -> Resolve:
+    """A place that does not change."""
+
+    async def resolve() -> Endpoint:
+        return endpoint
+
+    return resolve
+
+
+async def locate(resolve: Resolve, timeout: float) -> Endpoint:
+    """Where the server is now. ``BusUnavailable(TIMEOUT)`` when that is not told within ``timeout`` seconds."""
+    try:
+        async with asyncio.timeout(timeout):
+            return await resolve()
+    except TimeoutError:
+        raise BusUnavailable(Kind.TIMEOUT, detail="resolving") from None
 
 
 class Backoff:
@@ -145,7 +140,7 @@ async def _hello(wire: Wire, login: Login, *, replica: bool) -> None:
     rest = [wire.send(("PING",)), *([wire.send(("SELECT", login.db))] if login.db else [])]
     try:
         known = as_map(await hello)
-        await _all(rest)
+        await all_answered(rest)
     except BusUnavailable:
         raise
     except BusError as error:
@@ -172,245 +167,14 @@ def _os_text(error: OSError) -> str:
     return (error.strerror or type(error).__name__).split(":", 1)[0] if error.errno else type(error).__name__
 
 
-class Connection:
-    """The shared connection. ``start`` it, ``call`` from anywhere on its loop, ``close`` it.
-
-    The order of ``call`` and ``run`` is the order in which the server executes. While the connection is down both
-    answer at once with the reason (``maybe_applied`` false); ``ready`` waits for it to be up.
-    """
-
-    def __init__(
-        self,
-        resolve: Resolve | Endpoint,
-        login: Login | None = None,
-        *,
-        bounds: Bounds | None = None,
-        connect_s: float = 2.0,
-        backoff: Backoff | None = None,
-    ) -> None:
-        self.fault: BusUnavailable | None = BusUnavailable(Kind.DOWN)  # why it is down; None when it is up
-        self.endpoint: Endpoint | None = None  # of the last connection
-        self.server = Server()  # what answered the last HELLO
-        self.connects = 0
-        self.redirect: Callable[[Sent, Redirect], bool] | None = None
-        self.on_connect: list[Callable[[Wire], Awaitable[None]]] = []
-        self.on_up: list[Callable[[], None]] = []
-        self.on_down: list[Callable[[BusUnavailable], None]] = []
-        self._resolve = resolve if callable(resolve) else always(resolve)
-        self._login = login or Login()
-        self._bounds = bounds or Bounds()
-        self._connect_s = connect_s
-        self._backoff = backoff or Backoff()
-        self._scripts: dict[bytes, Script] = {}
-        self._wire: Wire | None = None
-        self._changed = asyncio.Event()  # set while up
-        self._why: BusUnavailable | None = None  # what made us leave a server
-        self._announced = False  # on_up was called last
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def up(self) -> bool:
-        """True while commands are sent."""
-        return self._wire is not None
-
-    @property
-    def pending(self) -> int:
-        """Commands that wait for their answers."""
-        return 0 if self._wire is None else self._wire.pending
-
-    # --- commands
-
-    def call(self, *args: Arg) -> "Future[object]":
-        """Sends one command. The future gets the reply as bytes, int, list or None, or a ``BusError``. Cancelling it
-        abandons the answer, not the command. ``TypeError`` for an argument that is not bytes, str, int or float."""
-        wire = self._wire
-        return self._refuse() if wire is None else wire.send(args)
-
-    def run(self, script: Script, keys: Sequence[Arg] = (), args: Sequence[Arg] = ()) -> "Future[object]":
-        """Runs a script by its SHA-1; one that the server has forgotten is sent whole, at one more round trip."""
-        wire = self._wire
-        return self._refuse() if wire is None else wire.send(script_call(script, keys, args), script)
-
-    async def ask(self, *args: Arg, timeout: float) -> object:
-        """Waits for the connection and for the answer, both within ``timeout`` seconds. ``BusUnavailable`` beyond it;
-        ``maybe_applied`` then tells whether the command was sent."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
-        if self._wire is None:
-            await self.ready(timeout)
-        return await answer(self.call(*args), end - loop.time())
-
-    def _refuse(self) -> "Future[object]":
-        future: Future[object] = asyncio.get_running_loop().create_future()
-        fault = self.fault or BusUnavailable(Kind.DOWN)
-        future.set_exception(BusUnavailable(fault.kind, detail="the connection is down"))
-        return future
-
-    def take_over(self, sent: Sent, *, asking: bool = False) -> bool:
-        """Sends a command that another connection was redirected with; false while this one is down."""
-        if self._wire is None:
-            return False
-        self._wire.enqueue(sent, asking=asking)
-        return True
-
-    # --- life
-
-    def register(self, scripts: Iterable[Script]) -> None:
-        """Scripts to load on each connect. One that is registered later is loaded by its first use."""
-        self._scripts.update((script.sha, script) for script in scripts)
-
-    async def start(self, *, timeout: float = 5.0) -> None:
-        """Begins to connect and waits for the first success; after ``timeout`` seconds raises what is in the way
-        (and goes on trying)."""
-        if self._task is None:
-            self._task = Tasks().spawn("bus.connection", self._supervise())
-        await self.ready(timeout)
-
-    async def ready(self, timeout: float) -> None:
-        """Waits until the connection is up; ``BusUnavailable`` with the reason after ``timeout`` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._changed.wait()
-        except TimeoutError:
-            fault = self.fault or BusUnavailable(Kind.DOWN)
-            raise BusUnavailable(fault.kind, detail=str(fault)) from None
-
-    async def close(self) -> None:
-        """Ends the connection; commands without an answer fail."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        self.fault = BusUnavailable(Kind.CLOSED)
-
-    async def __aenter__(self) -> "Connection":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    def reconnect(self) -> None:
-        """Leaves this server (answers that are due still arrive) and asks again where to go."""
-        if self._wire is not None:
-            wire, self._wire = self._wire, None
-            self._changed.clear()
-            self.fault = self._why or BusUnavailable(Kind.DOWN)
-            wire.retire()
-
-    async def _supervise(self) -> None:
-        loop = asyncio.get_running_loop()
-        said: Kind | None = None
-        while True:
-            try:
-                wire = await self._open()
-            except (BusError, OSError) as error:
-                fault = error if isinstance(error, BusUnavailable) else BusUnavailable(Kind.DOWN, detail=str(error))
-                self.fault = fault
-                if fault.kind is not said:  # once per reason, not per attempt
-                    logger.warning("bus not reachable: %s", fault)
-                    said = fault.kind
-                await asyncio.sleep(self._backoff.next())
-                continue
-            except Exception:
-                logger.exception("connecting to the bus failed in an unforeseen way")
-                await asyncio.sleep(self._backoff.next())
-                continue
-            said = None
-            began = loop.time()
-            self._went_up(wire)
-            try:
-                await asyncio.shield(wire.lost)
-            finally:
-                wire.abort(Kind.CLOSED)
-            if loop.time() - began > _LIVED_S:
-                self._backoff.reset()
-            await asyncio.sleep(self._backoff.next())
-
-    async def _open(self) -> Wire:
-        async with asyncio.timeout(self._connect_s) as bound:
-            try:
-                endpoint = await self._resolve()
-            except TimeoutError:
-                raise BusUnavailable(Kind.TIMEOUT, detail="resolving") from None
-            bound.reschedule(None)
-        wire = await open_wire(endpoint, self._login, self._bounds, timeout=self._connect_s)
-        try:
-            async with asyncio.timeout(self._connect_s):
-                loads = [wire.send(("SCRIPT", "LOAD", script.source)) for script in self._scripts.values()]
-                await _all(loads)
-                for hook in self.on_connect:
-                    await hook(wire)
-        except TimeoutError:
-            wire.abort(Kind.TIMEOUT)
-            raise BusUnavailable(Kind.TIMEOUT, detail="loading scripts") from None
-        except BaseException:
-            wire.abort(Kind.CLOSED)
-            raise
-        self.endpoint = endpoint
-        self.server = wire.server
-        return wire
-
-    def _went_up(self, wire: Wire) -> None:
-        self._why = None
-        wire.redirect = self.redirect
-        wire.on_refused = self._on_refused
-        wire.on_end = self._went_down
-        self._wire = wire
-        self.fault = None
-        self.connects += 1
-        self._announced = True
-        self._changed.set()
-        logger.info("bus connection up")
-        for callback in self.on_up:
-            callback()
-
-    def _went_down(self, fault: BusUnavailable) -> None:
-        fault = self._why or fault
-        self._wire = None
-        self._changed.clear()
-        # Left by our own wish, it comes back elsewhere; that it does not is ``close``'s to say.
-        self.fault = BusUnavailable(Kind.DOWN) if fault.kind is Kind.CLOSED else fault
-        if self._announced:
-            self._announced = False
-            if fault.kind is not Kind.CLOSED:  # not by our own wish
-                logger.warning("bus connection lost: %s", fault)
-            for callback in self.on_down:
-                callback(fault)
-
-    def _on_refused(self, error: BusUnavailable) -> None:
-        """A primary that became a replica, or that no longer knows us, is left; the next attempt asks who serves."""
-        if error.kind in {Kind.READONLY, Kind.NOAUTH, Kind.MASTERDOWN} and self._wire is not None:
-            self._why = error
-            self.reconnect()
+async def all_answered(futures: "Sequence[Future[object]]") -> None:
+    """Waits for every answer, then raises the first failure: none is left without somebody who looks at it."""
+    for outcome in await asyncio.gather(*futures, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _retrieved(future: "Future[object]") -> None:
     """Nobody waits for this one: its failure is known from another."""
     if not future.cancelled():
         future.exception()
-
-
-async def _all(futures: "Sequence[Future[object]]") -> None:
-    for outcome in await asyncio.gather(*futures, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
-
-
-async def answer(future: "Future[object]", timeout: float) -> object:
-    """Waits ``timeout`` seconds for a command's answer; then abandons it: ``BusUnavailable(TIMEOUT)``, and the command
-    may have been applied."""
-    try:
-        async with asyncio.timeout(max(timeout, 0)):
-            return await future
-    except TimeoutError:
-        raise BusUnavailable(Kind.TIMEOUT, maybe_applied=True) from None
-
-
-def always(endpoint: Endpoint) -> Resolve:
-    """A place that does not change."""
-
-    async def resolve() -> Endpoint:
-        return endpoint
-
-    return resolve

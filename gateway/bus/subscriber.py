@@ -1,22 +1,22 @@
 """The subscription connection of a node: channels to synchronous callbacks, and honesty about gaps.
 
-Owns one socket in subscribed mode, the count of who wants which channel, the resubscription after a reconnect and the
-probe that finds a subscription which is open and silent. Never promises delivery: what came while it was away is lost,
-and ``on_gap`` says so after every reconnect, when the channels are subscribed again; the log has what was missed.
+Owns the life of one socket in subscribed mode: connecting, subscribing again after a reconnect, and saying so. Never
+promises delivery: what came while it was away is lost, and ``on_gap`` says so after every reconnect, when the channels
+are subscribed again; the log has what was missed.
 """
 
 import asyncio
 import contextlib
 import logging
-import secrets
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING
 
-from gateway.bus.connect import Backoff, Connection, Endpoint, Login, Resolve, always, open_wire
-from gateway.bus.errors import BusError, BusUnavailable, Kind, Redirect
+from gateway.bus.channels import Callback, Channels
+from gateway.bus.connect import Backoff, Endpoint, Login, Resolve, always, locate, open_wire
+from gateway.bus.connection import Connection
+from gateway.bus.errors import BusError, BusUnavailable, Kind
+from gateway.bus.probe import Probe
 from gateway.bus.wire import Bounds, Wire
 from gateway.observe.tasks import Tasks
 
@@ -24,30 +24,6 @@ if TYPE_CHECKING:
     from asyncio import Future
 
 logger = logging.getLogger(__name__)
-
-_CHANNELS_PER_COMMAND: Final = 256
-_MESSAGES: Final = frozenset({b"message", b"smessage"})
-_CONFIRMED: Final = frozenset({b"subscribe", b"ssubscribe"})
-_ENDED: Final = frozenset({b"unsubscribe", b"sunsubscribe"})
-
-Callback = Callable[[bytes], None]
-"""Takes a message's payload, at once and without waiting. What it raises is logged and counted."""
-
-
-@dataclass(slots=True, eq=False)
-class _Channel:
-    callbacks: tuple[Callback, ...] = ()  # replaced, never changed: a callback may unsubscribe
-    waiters: "list[Future[None]]" = field(default_factory=list["Future[None]"])
-    requested: bool = False  # the last command of this connection for it was a subscription
-    unconfirmed: int = 0  # commands for it without an answer
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    """One SUBSCRIBE or UNSUBSCRIBE: it is answered by a confirmation per channel, or by one error."""
-
-    names: set[bytes]
-    subscribes: bool
 
 
 class Subscriber:
@@ -72,74 +48,53 @@ class Subscriber:
         connect_s: float = 2.0,
         backoff: Backoff | None = None,
     ) -> None:
-        self.received = 0  # messages, probes included
-        self.failures = 0  # callbacks that raised
         self.gaps = 0
-        self.silent = 0  # connections that a probe found dead
         self.fault: BusUnavailable | None = BusUnavailable(Kind.DOWN)  # why it is down; None when it is up
         self.endpoint: Endpoint | None = None
-        self.on_moved: Callable[[bytes], None] | None = None  # a channel whose slot another server has now
         self._resolve = resolve if callable(resolve) else always(resolve)
         self._login = login or Login(name="toolrelay-push")
         self._commands = commands
-        self._prefix = "S" if sharded else ""
-        self._per_command = 1 if sharded else _CHANNELS_PER_COMMAND  # one command has one slot
         self._idle_s = idle_s
-        self._probe_s = probe_s
         self._connect_s = connect_s
         self._backoff = backoff or Backoff()
-        self._channels: dict[bytes, _Channel] = {}
-        self._dirty: dict[bytes, None] = {}
-        self._batches: deque[_Batch] = deque()
-        self._awaited = 0  # batches of the resubscription
-        self._resubscribed: Future[None] | None = None
+        self._channels = Channels(sharded=sharded, vital=probe_channel or Probe.channel())
+        self._probe = Probe(self._channels, commands, sharded=sharded, idle_s=idle_s, probe_s=probe_s)
         self._gap_callbacks: list[Callable[[], None]] = []
+        self._gap_failures = 0
         self._wire: Wire | None = None
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._seen = 0
-        self._probe_sent = 0
-        self._probe_back = 0
-        self._probing = False
-        self._closed = False
-        self.probe_channel = probe_channel or b"toolrelay:probe:" + secrets.token_hex(8).encode()
-        self._channels[self.probe_channel] = _Channel((self._probe_came,))
 
     @property
     def up(self) -> bool:
         """True while every channel that was wanted at the last connect is subscribed."""
         return self._changed.is_set()
 
+    @property
+    def received(self) -> int:
+        """Messages so far, probes included."""
+        return self._channels.received
+
+    @property
+    def failures(self) -> int:
+        """Callbacks that raised so far."""
+        return self._channels.failures + self._gap_failures
+
+    @property
+    def silent(self) -> int:
+        """Connections that a probe found dead so far."""
+        return self._probe.silent
+
     # --- who wants what
 
     def subscribe(self, channel: bytes, callback: Callback) -> "Future[None]":
         """Adds a callback to a channel; the future is done when the server has confirmed it, on this connection or on
         the next. It raises ``BusError`` if the server refuses (the callback is gone then) or on ``close``."""
-        future: Future[None] = asyncio.get_running_loop().create_future()
-        if self._closed:
-            future.set_exception(BusUnavailable(Kind.CLOSED))
-            return future
-        entry = self._channels.setdefault(channel, _Channel())
-        entry.callbacks += (callback,)
-        if entry.requested and not entry.unconfirmed:
-            future.set_result(None)
-        else:
-            entry.waiters.append(future)
-            self._mark(channel)
-        return future
+        return self._channels.subscribe(channel, callback)
 
     def unsubscribe(self, channel: bytes, callback: Callback) -> None:
         """Takes one callback away; the channel is left when it was the last. Unknown ones are ignored."""
-        entry = self._channels.get(channel)
-        if entry is None or callback not in entry.callbacks:
-            return
-        left = list(entry.callbacks)
-        left.remove(callback)
-        entry.callbacks = tuple(left)
-        if not left:
-            self._settle(entry, BusUnavailable(Kind.CLOSED, detail="unsubscribed"), heard=False)
-            self._mark(channel)
+        self._channels.unsubscribe(channel, callback)
 
     def on_gap(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls ``callback`` after each reconnect: messages may be missing from before it, and none from after it.
@@ -147,172 +102,33 @@ class Subscriber:
         self._gap_callbacks.append(callback)
         return partial(self._forget_gap, callback)
 
-    def resubscribe(self, channel: bytes) -> "Future[None]":
-        """Asks once more for a channel that ``on_moved`` has told of; the future is as that of ``subscribe``."""
-        future: Future[None] = asyncio.get_running_loop().create_future()
-        entry = self._channels.get(channel)
-        if entry is None or not entry.callbacks or (entry.requested and not entry.unconfirmed):
-            future.set_result(None)
-        else:
-            entry.waiters.append(future)
-            self._mark(channel)
-        return future
-
-    def probe_on(self, channel: bytes) -> None:
-        """Probes by another channel, when the slot of the present one has gone to another server."""
-        self.unsubscribe(self.probe_channel, self._probe_came)
-        self.probe_channel = channel
-        self._probe_back = self._probe_sent
-        self._channels.setdefault(channel, _Channel()).callbacks = (self._probe_came,)
-        self._mark(channel)
-
     def _forget_gap(self, callback: Callable[[], None]) -> None:
         with contextlib.suppress(ValueError):
             self._gap_callbacks.remove(callback)
 
-    def _mark(self, channel: bytes) -> None:
-        if not self._dirty and self._wire is not None:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._dirty[channel] = None
+    # --- a Cluster's slots
 
-    def _flush(self) -> None:
-        """Sends what this turn of the loop has changed."""
-        if self._wire is None:
-            return
-        dirty, self._dirty = self._dirty, {}
-        wanted: list[bytes] = []
-        unwanted: list[bytes] = []
-        for name in dirty:
-            entry = self._channels.get(name)
-            if entry is None:
-                continue
-            if entry.callbacks and not entry.requested:
-                wanted.append(name)
-            elif not entry.callbacks and entry.requested:
-                unwanted.append(name)
-            elif not entry.callbacks and not entry.unconfirmed:
-                del self._channels[name]
-            elif not entry.unconfirmed:
-                self._settle(entry, None)
-        self._send(unwanted, subscribes=False)
-        self._send(wanted, subscribes=True)
+    def follow(self, on_moved: Callable[[bytes], None]) -> None:
+        """Calls ``on_moved`` with each channel whose slot another server has now; without it such a channel replaces
+        the connection."""
+        self._channels.on_moved = on_moved
 
-    def _send(self, names: list[bytes], *, subscribes: bool) -> None:
-        if self._wire is None:
-            return
-        verb = f"{self._prefix}{'' if subscribes else 'UN'}SUBSCRIBE"
-        for start in range(0, len(names), self._per_command):
-            part = names[start : start + self._per_command]
-            for name in part:
-                self._channels[name].requested = subscribes
-                self._channels[name].unconfirmed += 1
-            self._batches.append(_Batch(set(part), subscribes))
-            self._wire.post((verb, *part))
+    def resubscribe(self, channel: bytes) -> "Future[None]":
+        """Asks once more for a channel that ``follow`` has told of; the future is as that of ``subscribe``."""
+        return self._channels.resubscribe(channel)
 
-    # --- what the server says
+    @property
+    def probe_channel(self) -> bytes:
+        """Where the probe is published."""
+        return self._channels.vital
 
-    def _reply(self, reply: object) -> None:
-        if isinstance(reply, list):
-            parts = cast("list[object]", reply)
-            kind, name = parts[0], parts[1]
-            if kind in _MESSAGES:
-                self.received += 1
-                self._deliver(cast("bytes", name), cast("bytes", parts[2]))
-            elif kind in _CONFIRMED:
-                self._answered(cast("bytes", name), subscribes=True)
-            elif kind in _ENDED:
-                self._answered(cast("bytes", name), subscribes=False)
-        elif isinstance(reply, BusError):
-            self._refused(reply)
+    def probe_on(self, channel: bytes) -> None:
+        """Probes by another channel, when the slot of the present one has gone to another server."""
+        self._probe.move(channel)
 
-    def _deliver(self, name: bytes, payload: bytes) -> None:
-        entry = self._channels.get(name)
-        if entry is None:
-            return
-        for callback in entry.callbacks:
-            try:
-                callback(payload)
-            except Exception:
-                self.failures += 1
-                logger.exception("a callback of a subscription failed")
-
-    def _answered(self, name: bytes, *, subscribes: bool) -> None:
-        batch = self._batches[0] if self._batches else None
-        if batch is None or batch.subscribes is not subscribes or name not in batch.names:
-            if not subscribes:
-                self._moved(name)  # a slot went to another server: nobody asked for this
-            return
-        batch.names.discard(name)
-        self._confirm(name)
-        if not batch.names:
-            self._batches.popleft()
-            self._batch_done()
-
-    def _confirm(self, name: bytes) -> None:
-        entry = self._channels.get(name)
-        if entry is None:
-            return
-        entry.unconfirmed -= 1
-        if entry.unconfirmed:
-            return
-        if entry.requested:
-            self._settle(entry, None)
-        elif not entry.callbacks:
-            del self._channels[name]
-
-    def _refused(self, error: BusError) -> None:
-        batch = self._batches.popleft() if self._batches else None
-        moved = isinstance(error, Redirect)
-        if batch is None or (batch.names == {self.probe_channel} and not moved):
-            # Nothing to blame it on, or no probe is possible: this connection cannot be trusted.
-            if self._wire is not None:
-                self._wire.abort(error.kind if isinstance(error, BusUnavailable) else Kind.PROTOCOL)
-            return
-        alone = len(batch.names) == 1
-        for name in batch.names:
-            entry = self._channels[name]
-            entry.unconfirmed -= 1
-            if not batch.subscribes:
-                continue
-            entry.requested = False
-            if moved:
-                self._moved(name)
-            elif alone:
-                entry.callbacks = ()
-                self._settle(entry, error)
-                self._mark(name)
-            else:
-                self._awaited += 1 if self._awaited else 0
-                self._send([name], subscribes=True)  # one refused channel takes no others with it
-        self._batch_done()
-
-    def _moved(self, name: bytes) -> None:
-        entry = self._channels.get(name)
-        if entry is None:
-            return
-        entry.requested = False
-        if self.on_moved is not None:
-            self.on_moved(name)
-        else:
-            self.reconnect()
-
-    def _batch_done(self) -> None:
-        if self._awaited:
-            self._awaited -= 1
-            if not self._awaited and self._resubscribed is not None and not self._resubscribed.done():
-                self._resubscribed.set_result(None)
-
-    def _settle(self, entry: _Channel, error: BusError | None, *, heard: bool = True) -> None:
-        waiters, entry.waiters = entry.waiters, []
-        for future in waiters:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-                if not heard:
-                    future.exception()  # nobody has to hear of it
+    def probe_now(self) -> None:
+        """Checks now that a publish by the command connection comes back here."""
+        self._probe.now()
 
     # --- life
 
@@ -335,16 +151,13 @@ class Subscriber:
 
     async def close(self) -> None:
         """Ends the connection; whoever waits for a confirmation gets ``BusUnavailable(CLOSED)``."""
-        self._closed = True
         if self._task is not None:
             with contextlib.suppress(ValueError):
                 self._commands.on_up.remove(self.probe_now)
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        for entry in self._channels.values():
-            self._settle(entry, BusUnavailable(Kind.CLOSED))
-        self._channels.clear()
+        self._channels.close()
 
     async def __aenter__(self) -> "Subscriber":
         await self.start()
@@ -370,7 +183,7 @@ class Subscriber:
                 if connected:
                     self._gap()
                 connected = True
-                self._arm()
+                self._probe.arm(wire)
                 try:
                     raise await asyncio.shield(wire.lost)
                 finally:
@@ -391,23 +204,15 @@ class Subscriber:
 
     async def _open(self) -> Wire:
         """A connection with every wanted channel subscribed."""
-        try:
-            async with asyncio.timeout(self._connect_s):
-                endpoint = await self._resolve()
-        except TimeoutError:
-            raise BusUnavailable(Kind.TIMEOUT, detail="resolving") from None
+        endpoint = await locate(self._resolve, self._connect_s)
         wire = await open_wire(endpoint, self._login, Bounds(), timeout=self._connect_s)
         self.endpoint = endpoint
         self._wire = wire
-        wire.listen(self._reply)
-        self._dirty = dict.fromkeys(self._channels)
-        self._flush()
-        self._awaited = len(self._batches)
-        self._resubscribed = asyncio.get_running_loop().create_future()
+        resubscribed = self._channels.attach(wire)
         try:
             async with asyncio.timeout(self._connect_s):
                 # The probe channel is always wanted, so there is always something to wait for.
-                await asyncio.wait({self._resubscribed, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({resubscribed, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             wire.abort(Kind.TIMEOUT)
         except BaseException:
@@ -422,16 +227,8 @@ class Subscriber:
     def _went_down(self) -> None:
         self._wire = None
         self._changed.clear()
-        self._batches.clear()
-        self._dirty.clear()
-        self._awaited = 0
-        self._probing = False
-        while self._timers:
-            self._timers.popitem()[1].cancel()
-        for name, entry in list(self._channels.items()):
-            entry.requested, entry.unconfirmed = False, 0
-            if not entry.callbacks:
-                del self._channels[name]
+        self._probe.disarm()
+        self._channels.detach()
 
     def _gap(self) -> None:
         self.gaps += 1
@@ -439,59 +236,5 @@ class Subscriber:
             try:
                 callback()
             except Exception:
-                self.failures += 1
+                self._gap_failures += 1
                 logger.exception("a callback after a gap failed")
-
-    # --- the probe
-
-    def _later(self, name: str, delay: float, callback: Callable[[], None]) -> None:
-        self._timers[name] = asyncio.get_running_loop().call_later(delay, callback)
-
-    def _arm(self) -> None:
-        self._later("idle", self._idle_s, self._idle)
-
-    def _idle(self) -> None:
-        if self.received == self._seen:
-            self.probe_now()
-        self._seen = self.received
-        self._arm()
-
-    def probe_now(self) -> None:
-        """Checks now that a publish by the command connection comes back here."""
-        if self._wire is None or self._probing or not self._commands.up:
-            return
-        probe = self._channels.get(self.probe_channel)
-        if probe is None or not probe.requested or probe.unconfirmed:
-            self._mark(self.probe_channel)  # a Cluster's slot on its way: no probe is possible yet
-            return
-        self._probing = True
-        self._probe_sent += 1
-        published = self._commands.call(f"{self._prefix}PUBLISH", self.probe_channel, self._probe_sent)
-        published.add_done_callback(partial(self._published, self._wire))
-
-    def _published(self, wire: Wire, published: "Future[object]") -> None:
-        if published.cancelled() or published.exception() is not None or wire is not self._wire:
-            self._probing = False  # the command connection has its own watchdog
-            return
-        self._expect(wire)
-
-    def _expect(self, wire: Wire) -> None:
-        due = asyncio.get_running_loop().time() + self._probe_s
-        self._later("probe", self._probe_s, partial(self._judge, wire, due))
-
-    def _judge(self, wire: Wire, due: float) -> None:
-        if wire is not self._wire:
-            return
-        late = asyncio.get_running_loop().time() - due
-        if self._probe_back != self._probe_sent and late > self._probe_s / 2:
-            # We stood still ourselves: the message may be in the socket.
-            self._expect(wire)
-            return
-        self._probing = False
-        if self._probe_back != self._probe_sent:
-            self.silent += 1
-            logger.warning("the subscription is open and silent")
-            wire.abort(Kind.TIMEOUT)
-
-    def _probe_came(self, payload: bytes) -> None:
-        self._probe_back = int(payload)

@@ -14,12 +14,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
 
 from gateway.bus.address import Address, parse_url
+from gateway.bus.channels import Callback
 from gateway.bus.clock import Clock
-from gateway.bus.connect import Bounds, Connection, Endpoint, Resolve, always
+from gateway.bus.connect import Endpoint, Resolve, always
+from gateway.bus.connection import Connection
 from gateway.bus.errors import BusError, BusUnavailable, Kind
-from gateway.bus.subscriber import Callback, Subscriber
+from gateway.bus.subscriber import Subscriber
 from gateway.bus.versions import warnings
-from gateway.bus.wire import Script
+from gateway.bus.wire import Bounds, Script
 from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.bus.clock import Clock, Offset, Sample
-from gateway.bus.connect import BusUnavailable, Connection
+from gateway.bus.connection import Connection
+from gateway.bus.errors import BusUnavailable
 from tests.doubles.valkey_servers import Server, until
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.bus.connect import Connection, Endpoint
+from gateway.bus.connect import Endpoint
+from gateway.bus.connection import Connection
 from gateway.bus.embedded import EmbeddedError, EmbeddedServer, find_server, server_version, spawn
 from tests.doubles.valkey_servers import until
 

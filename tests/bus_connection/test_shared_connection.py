@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from gateway.bus.connect import Bounds, BusUnavailable, Connection, Endpoint, Kind, Login, Script, answer
+from gateway.bus.connect import Endpoint, Login
+from gateway.bus.connection import Connection, answer
 from gateway.bus.embedded import EmbeddedServer
-from gateway.bus.errors import BusError, CommandError, NoScript, Redirect, ScriptError, read_error
-from gateway.bus.wire import Wire
+from gateway.bus.errors import BusError, BusUnavailable, CommandError, Kind, NoScript, Redirect, ScriptError, read_error
+from gateway.bus.wire import Bounds, Script, Wire
 from tests.doubles.tcp_proxy import TcpProxy
 from tests.doubles.valkey_servers import Server, ask, until
 

@@ -5,7 +5,9 @@ import logging
 
 import pytest
 
-from gateway.bus.connect import BusUnavailable, Connection, Endpoint, Kind, Login
+from gateway.bus.connect import Endpoint, Login
+from gateway.bus.connection import Connection
+from gateway.bus.errors import BusUnavailable, Kind
 from gateway.bus.subscriber import Subscriber
 from tests.doubles.tcp_proxy import TcpProxy
 from tests.doubles.valkey_servers import Server, ask, until

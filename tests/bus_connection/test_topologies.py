@@ -8,9 +8,9 @@ import time
 import pytest
 
 from gateway.bus.cluster import Cluster, channel_in, slot_of
-from gateway.bus.connect import Script
 from gateway.bus.errors import BusError
 from gateway.bus.topology import Topology, connect
+from gateway.bus.wire import Script
 from tests.doubles.valkey_servers import ClusterSet, SentinelSet, Server, ask, until
 
 SET = Script("return redis.call('SET', KEYS[1], ARGV[1])")

@@ -8,7 +8,8 @@ import socket
 import tempfile
 from pathlib import Path
 
-from gateway.bus.connect import Connection, Endpoint
+from gateway.bus.connect import Endpoint
+from gateway.bus.connection import Connection
 from gateway.bus.embedded import find_server, spawn
 from gateway.bus.errors import BusError, BusUnavailable, Kind
 from gateway.bus.wire import Bounds, Wire

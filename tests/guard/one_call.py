@@ -21,7 +21,8 @@ from adapters.stdio.run_calls import RunCalls
 from adapters.websocket import protocol
 from adapters.websocket.protocol import Command, Held, Machine, Rate
 from gateway.bus.calls import Calls
-from gateway.bus.connect import Connection, Endpoint
+from gateway.bus.connect import Endpoint
+from gateway.bus.connection import Connection
 from gateway.bus.keys import Keys
 from gateway.bus.outbox import Outbox
 from gateway.bus.scripts import Bounds as ScriptBounds

@@ -10,7 +10,6 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIMIT = 400
 SIZED = {".py", ".ts", ".js", ".mjs", ".lua", ".html", ".css"}
-BASELINE = Path(__file__).with_name("sizes.txt")
 TASK_OWNER = "gateway/observe/tasks.py"
 
 
@@ -38,21 +37,9 @@ def lines(name: str) -> int:
     return len(read(name).splitlines())
 
 
-def baseline() -> dict[str, int]:
-    rows = (row.split() for row in BASELINE.read_text("utf-8").splitlines() if row and not row.startswith("#"))
-    return {name: int(count) for name, count in rows}
-
-
 def test_files_stay_small() -> None:
-    allowed = baseline()
-    long = {name: lines(name) for name in FILES if Path(name).suffix in SIZED}
-    over = {name: count for name, count in long.items() if count > allowed.get(name, LIMIT)}
-    assert not over, f"over {LIMIT} lines (or over their own bound in sizes.txt): {over}"
-
-
-def test_size_baseline_only_shrinks() -> None:
-    stale = {name: count for name, count in baseline().items() if name not in FILES or lines(name) < count}
-    assert not stale, f"tests/lint/sizes.txt must follow: {stale}"
+    over = {name: count for name in FILES if Path(name).suffix in SIZED and (count := lines(name)) > LIMIT}
+    assert not over, f"over {LIMIT} lines"
 
 
 def bare_tasks(source: str) -> list[int]:
