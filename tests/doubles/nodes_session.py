@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -218,6 +218,18 @@ class Client:
         await self.talk.done("DELETE", f"/clients/{self.id}")
 
     @asynccontextmanager
+    async def pings(self, every: float) -> AsyncGenerator[None]:
+        """Keeps the registration alive as clients do; each ping must be taken in the end."""
+
+        async def work() -> None:
+            while True:
+                await asyncio.sleep(every)
+                await self.talk.done("POST", f"/clients/{self.id}/ping")
+
+        async with _while_open(work()):
+            yield
+
+    @asynccontextmanager
     async def serve(self, handler: Handler) -> AsyncGenerator[None]:
         """Answers every call from now on with what ``handler(tool, arguments)`` gives (may be awaited)."""
         at = len(self.talk.of("client_tool_dispatched", client_id=self.id))
@@ -230,14 +242,21 @@ class Client:
                 value = handler(call["tool"], call["arguments"])
                 await self.answer(call, await value if isinstance(value, Awaitable) else value)
 
-        task = asyncio.create_task(work())
-        try:
+        async with _while_open(work()):
             yield
-        finally:
-            if not task.done():
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+
+
+@asynccontextmanager
+async def _while_open(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Work that goes on until the block ends; what it raised is raised then."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        if not task.done():
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 @asynccontextmanager

@@ -104,6 +104,11 @@ def sdk_tool(execute: Callable[[Row], Any]) -> Any:
     return subako.Tool(description="A tool.", parameters=Row, execute=run)
 
 
+def sdk_lifetime(seconds: int) -> Any:
+    """A lifetime that pings keep up."""
+    return models.TtlClientLifetimeForm.model_validate({"type": "ttl", "data": {"seconds": seconds}})
+
+
 async def new_session(client: Any, agent: str = "demo") -> Any:
     """A session."""
     return await client.sessions.create(models.CreateSessionBody(agent_id=uuid.UUID(agent_id(agent))))

@@ -23,8 +23,8 @@ from tests.faults.test_fault_redis import ready_again
 
 SAY = {"text": "It said: {{results}}"}
 SESSIONS = 6
-LOAD_S = 4.0
 SETTLED_S = 30.0
+BACK_S = 60.0  # until each session has completed a run that began after the death
 
 
 class Load:
@@ -34,21 +34,18 @@ class Load:
     """
 
     def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
         self.stop = asyncio.Event()
-        self.sessions: list[Loaded] = []
+        self.sessions = [
+            Loaded(nodes[number % len(nodes)], nodes[(number + 1) % len(nodes)]) for number in range(SESSIONS)
+        ]
 
-    async def run(self, number: int, made: asyncio.Semaphore) -> None:
-        one = Loaded(self.nodes[number % len(self.nodes)], self.nodes[(number + 1) % len(self.nodes)])
-        self.sessions.append(one)
+    async def run(self, one: "Loaded") -> None:
         await one.make()
         reading = asyncio.create_task(one.read())
         answering = asyncio.create_task(one.answer())
         try:
-            made.release()
             while not self.stop.is_set():
                 await one.turn()
-            one.stopped = True
             await one.settled()
         finally:
             for task in (reading, answering):
@@ -67,7 +64,7 @@ class Loaded:
         self.events: list[dict[str, Any]] = []
         self.todo: asyncio.Queue[str] = asyncio.Queue()
         self.came = asyncio.Condition()
-        self.stopped = False
+        self.completed = 0
 
     async def ask(self, node: Node, method: str, path: str, body: Any = None, key: str = "") -> httpx.Response:
         """One request, tried again as clients do: under its key."""
@@ -118,20 +115,23 @@ class Loaded:
     async def turn(self) -> None:
         step = calls("client__web__act", {})
         body = {"type": "input", "text": script(step, SAY)}
+        known = len(self.events)
         answer = await self.ask(
             self.owner, "POST", f"/v1/sessions/{self.id}/events", body, key=f"k{time.monotonic_ns()}"
         )
         assert answer.status_code == 200, answer.text
-        await self.until_ended(answer.json()["run_id"])
+        end = await self.end(answer.json()["run_id"], known)
+        self.completed += end["type"] == "run_completed"
 
-    async def until_ended(self, run_id: str) -> None:
-        """Its end, or the news that what was acknowledged is lost."""
+    async def end(self, run_id: str, known: int) -> dict[str, Any]:
+        """Its end, or the news that what was acknowledged is lost: the first of them after the ``known`` events."""
         try:
             async with asyncio.timeout(SETTLED_S), self.came:
-                while not any(
-                    (event["type"] in ENDS and event["run_id"] == run_id) or event.get("kind") == "log_reset"
-                    for event in self.events
-                ):
+                while True:
+                    for event in self.events[known:]:
+                        if (event["type"] in ENDS and event["run_id"] == run_id) or event.get("kind") == "log_reset":
+                            return event
+                    known = len(self.events)
                     await self.came.wait()
         except TimeoutError:
             said = f"{(await self.log())[-6:]} {self.owner.everything()[-3000:]}"
@@ -183,18 +183,27 @@ class Loaded:
 
 @asynccontextmanager
 async def _load(nodes: list[Node]) -> AsyncGenerator[Load]:
-    """Load before, during and for a while after what the block does."""
-    load, made = Load(nodes), asyncio.Semaphore(0)
+    """Load before, during and after what the block does, until each session is known to work again."""
+    load = Load(nodes)
     async with asyncio.TaskGroup() as group:
-        for number in range(SESSIONS):
-            group.create_task(load.run(number, made))
-        async with asyncio.timeout(SETTLED_S):
-            for _ in range(SESSIONS):
-                await made.acquire()
-        await asyncio.sleep(LOAD_S / 2)
+        for one in load.sessions:
+            group.create_task(load.run(one))
+        await _each_completes(load, 1)
         yield load
-        await asyncio.sleep(LOAD_S)
+        # The first one may have begun before.
+        await _each_completes(load, 2)
         load.stop.set()
+
+
+async def _each_completes(load: Load, more: int) -> None:
+    """Each session completes so many runs more."""
+    wanted = {one: one.completed + more for one in load.sessions}
+    try:
+        async with asyncio.timeout(BACK_S):
+            while any(one.completed < count for one, count in wanted.items()):
+                await asyncio.sleep(0.1)
+    except TimeoutError:
+        raise AssertionError(f"completed: {[(one.completed, count) for one, count in wanted.items()]}") from None
 
 
 async def _pair(fleet: Fleet, url: str) -> list[Node]:
@@ -207,7 +216,6 @@ async def _check(nodes: list[Node], load: Load) -> None:
         await ready_again(node)
     for one in load.sessions:
         await one.judge()
-        assert sum(event["type"] == "run_completed" for event in one.events) >= 2
     for node in nodes:
         async with conversation(node) as talk:
             await _round(talk)

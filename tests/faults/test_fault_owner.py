@@ -15,7 +15,7 @@ CALL = calls("client__web__look")
 SAY = {"text": "It said: {{results}}"}
 SETTLED_S = 5.0
 SHARED_RUN_S = 25.0
-HOME_WAIT_S = 10.0
+HOME_WAIT_S = 15.0
 
 
 async def _open_call(at: Conversation) -> tuple[str, str]:
