@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tests.doubles.bus import Bus, bus
 from tests.doubles.nodes import API_KEY, Node, demo_agent
 from tests.doubles.nodes_session import agent_id
 from tests.doubles.socket_world import Client
-from tests.doubles.valkey_servers import Server, ask
+from tests.doubles.valkey_servers import Server
 from tests.faults.conftest import PREFIX, Fleet
 from tests.faults.test_fault_edge import socket_at
 
@@ -23,6 +24,7 @@ CALLS_OF_A_SESSION = 16
 SOCKETS = 100
 WATCHED_S = 6.0
 IDLE_CPU = 0.02
+OF_A_SESSION = re.compile(r"\{p[0-7][0-9a-f]\}:s:([0-9a-f-]{36})")  # docs/redis-keys.md
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -31,28 +33,30 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-async def _commands(port: int) -> int:
-    """Commands that were executed so far, those inside of scripts too."""
-    stats = await ask(port, "INFO", "commandstats")
-    assert isinstance(stats, bytes)
-    return sum(int(line.split("calls=")[1].split(",")[0]) for line in stats.decode().splitlines() if "calls=" in line)
+async def _watch(redis: Server, node: Node) -> tuple[list[str], float]:
+    """The commands that Redis executes meanwhile, those inside of scripts too, and the node's share of a core."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", redis.port)
+    writer.write(b"MONITOR\r\n")
+    assert await reader.readline() == b"+OK\r\n"
+    seen: list[str] = []
+    began, used = time.monotonic(), _cpu_s(node.pid)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(WATCHED_S):
+            while line := await reader.readline():
+                seen.append(line.decode())
+    share = (_cpu_s(node.pid) - used) / (time.monotonic() - began)
+    writer.close()
+    return seen, share
 
 
-async def _watch(redis: Server, node: Node) -> tuple[float, float]:
-    """Commands of Redis, and the node's share of a core, per second."""
-    began, commands, used = time.monotonic(), await _commands(redis.port), _cpu_s(node.pid)
-    await asyncio.sleep(WATCHED_S)
-    took = time.monotonic() - began
-    return (await _commands(redis.port) - commands) / took, (_cpu_s(node.pid) - used) / took
-
-
-async def _fill(other: Bus, incarnation: str, sessions: int, open_calls: int) -> None:
-    """Sessions, and open calls of some of them, whose owner is a node that lives."""
-    owner = Owner("other", incarnation, 0)
+async def _fill(other: Bus, incarnation: str, sessions: int, open_calls: int) -> set[str]:
+    """Idle sessions, and more of them with open calls (which are returned), whose owner is a node that lives."""
+    owner, busy = Owner("other", incarnation, 0), set[str]()
     for _ in range(sessions // 500):
         await asyncio.gather(*(other.session() for _ in range(500)))
     for number in range(-(-open_calls // CALLS_OF_A_SESSION)):
         session_id = await other.session()
+        busy.add(session_id)
         await other.submit(session_id, owner)
         outbox = other.outbox(session_id)
         assert await other.start_run(outbox) is not None
@@ -60,6 +64,7 @@ async def _fill(other: Bus, incarnation: str, sessions: int, open_calls: int) ->
         count = min(CALLS_OF_A_SESSION, open_calls - number * CALLS_OF_A_SESSION)
         calls = [other.dispatch(outbox, client_id, f"call-{n}", budget_s=300) for n in range(count)]
         await asyncio.gather(*calls)
+    return busy
 
 
 async def _attach(node: Node, stack: contextlib.AsyncExitStack) -> Client:
@@ -88,15 +93,15 @@ async def test_idle_sessions_idle_sockets_and_open_calls_cost_nothing(
                 await asyncio.sleep(1)
 
         living = tasks.spawn("test.lease", live())
-        await asyncio.sleep(2)
-        before, _ = await _watch(redis, node)
-        await _fill(other, "incarnation-o", sessions, open_calls)
+        busy = await _fill(other, "incarnation-o", sessions, open_calls)
         for _ in range(SOCKETS):
             await _attach(node, stack)
         await asyncio.sleep(2)
-        after, share = await _watch(redis, node)
-        assert after < before + 5, f"{before} commands a second without, {after} with them"
+        seen, share = await _watch(redis, node)
+        assert any("EVALSHA" in line for line in seen), "the leases are renewed meanwhile"
+        idle = [line for line in seen for found in OF_A_SESSION.finditer(line) if found[1] not in busy]
+        assert idle == [], "a session with a run is looked at now and then: does its owner live? No other one is"
         assert share < IDLE_CPU, f"{share:.2%} of a core"
-        print(f"{before:.0f} and {after:.0f} commands a second, {share:.2%} of a core")
+        print(f"{len(seen) / WATCHED_S:.0f} commands a second, {share:.2%} of a core")
         living.cancel()
         await tasks.aclose()
