@@ -7,7 +7,7 @@ children of a session follow each other as generations (bridge 1, 3).
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,10 +19,12 @@ from adapters.stdio.child import (
     ChildRefusedError,
     ChildStuckError,
     ChildTimeoutError,
+    Exited,
     spawn,
 )
 from adapters.stdio.failures import RunFailure
-from adapters.stdio.launch import LaunchError, LaunchSpec
+from adapters.stdio.launch import LaunchError, LaunchSpec, ProcessLimits
+from adapters.stdio.population import Counted
 from adapters.stdio.protocol import ChildProtocol
 from adapters.stdio.requests import RequestError, ToolDescriptor
 from adapters.stdio.results import Attached
@@ -30,10 +32,12 @@ from adapters.stdio.services import StdioServices
 from gateway.config.settings import Agent
 from gateway.model.catalog import Catalog, Descriptor, own_descriptors
 from gateway.model.clean import DiagnosticText
+from gateway.observe import metrics
 from gateway.observe.log import get_logger
 
 log = get_logger("generation")
 
+_MIB: Final = 1024 * 1024
 INITIALIZE_S: Final = 20.0
 ATTACH_S: Final = 20.0
 _BUSY_S: Final = 25.0  # an owner that was cut off keeps its child for `isolation_s`; its stop takes some seconds more
@@ -54,6 +58,7 @@ class Generation:
     fingerprint: str
     native: frozenset[str]
     refused: bool
+    counted: Counted = field(repr=False)
     session_id: str = ""
     revision: str = ""
 
@@ -77,7 +82,17 @@ def launch_spec(agent: Agent, session_id: str) -> LaunchSpec:
     cwd = Path(agent.cwd.replace("{session_id}", session_id)).expanduser()
     if own:
         cwd.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return LaunchSpec(agent.command, cwd, agent.environment())
+    return LaunchSpec(agent.command, cwd, agent.environment(), process_limits(agent))
+
+
+def process_limits(agent: Agent) -> ProcessLimits:
+    """What a child of the agent, and all that it starts, may take. 0 in the settings leaves the node's own limit."""
+    return ProcessLimits(
+        open_files=agent.max_open_files or None,
+        memory_bytes=agent.max_memory_mib * _MIB or None,
+        file_bytes=agent.max_file_mib * _MIB or None,
+        cpu_s=agent.max_cpu_s or None,
+    )
 
 
 async def start(
@@ -93,10 +108,18 @@ async def start(
 
     A registry that the child refuses as a whole is tried again on the same child with the gateway's own tools alone.
     """
+    counted: list[Counted] = []
+
+    def heard(event: ChildEvent) -> None:
+        if isinstance(event, Exited):
+            counted[0].gone()
+        on_event(event)
+
     try:
         spec = launch_spec(agent, session_id)
         protocol = ChildProtocol(requests=requests)
-        child = await spawn(spec, on_event, reaper=services.reaper, protocol=protocol)
+        child = await spawn(spec, heard, reaper=services.reaper, protocol=protocol)
+        counted.append(Counted())
     except LaunchError as error:
         log.warning("a child could not be started", session_id=session_id, agent=agent.name, fault=error.fault)
         raise RunFailure.of_child(error.fault, "the agent could not be started") from None
@@ -104,7 +127,7 @@ async def start(
         log.warning("a child's folder could not be made", session_id=session_id, agent=agent.name, error=error)
         raise RunFailure.of("cwd_missing", "the agent's folder could not be made") from None
     try:
-        return await _initialize(services, agent, session_id, catalog, child)
+        return await _initialize(services, agent, session_id, catalog, child, counted[0])
     except BaseException:
         with suppress(ChildStuckError):
             await child.stop(grace=0)
@@ -112,7 +135,7 @@ async def start(
 
 
 async def _initialize(
-    services: StdioServices, agent: Agent, session_id: str, catalog: Catalog, child: Child
+    services: StdioServices, agent: Agent, session_id: str, catalog: Catalog, child: Child, counted: Counted
 ) -> Generation:
     try:
         try:
@@ -121,10 +144,11 @@ async def _initialize(
             if refusal.code != "invalid_params":
                 raise
             log.error("the agent refused the clients' tools", session_id=session_id, tools=len(catalog.descriptors))
+            metrics.REGISTRY_REFUSALS.inc()
             own = own_descriptors(dynamic_tools=agent.dynamic_tools)
             await _offer(child, own)
             names = frozenset(descriptor.name for descriptor in own)
-            return Generation(child, catalog.native_fingerprint, names, refused=True)
+            return Generation(child, catalog.native_fingerprint, names, refused=True, counted=counted)
     except ChildRefusedError as refusal:
         failure = RunFailure.of_child(refusal.code, "the agent refused to start")
         raise failure.with_last_words(await _last_words(services, child)) from None
@@ -137,7 +161,7 @@ async def _initialize(
         log.error("a child could not be initialised", session_id=session_id, error=error)
         raise RunFailure.of("start_failed", "the agent could not be initialised") from None
     names = frozenset(descriptor.name for descriptor in catalog.descriptors)
-    return Generation(child, catalog.native_fingerprint, names, refused=False)
+    return Generation(child, catalog.native_fingerprint, names, refused=False, counted=counted)
 
 
 async def _offer(child: Child, descriptors: tuple[Descriptor, ...]) -> None:

@@ -67,8 +67,9 @@ class Lineage:
         await asyncio.sleep(BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)])
         try:
             generation = await self._replace(catalog)
-        except RunFailure:
+        except RunFailure as failure:
             self._failures += 1
+            failure.count()
             raise
         self._failures = 0
         return generation
@@ -95,8 +96,9 @@ class Lineage:
             await self.stop()
             attached = await self._attach(generation)
         except BaseException:
-            await stop_child(generation.child)
+            await stop_child(generation)
             raise
+        attached.counted.become("ready")
         self.current, self.revision = attached, attached.revision
         self._offering.serves(attached.native)
         return attached
@@ -130,12 +132,13 @@ class Lineage:
         """End the child in service, if there is one."""
         generation, self.current = self.current, None
         if generation is not None:
-            await stop_child(generation.child)
+            await stop_child(generation)
 
 
-async def stop_child(child: Child) -> None:
+async def stop_child(generation: Generation) -> None:
     """End it by the whole ladder; one that does not end is told."""
+    generation.counted.become("draining")
     try:
-        await child.stop()
+        await generation.child.stop()
     except ChildStuckError as error:
         log.error("a child does not end", error=error)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from adapters.stdio.context import SessionContext
 from gateway.model.catalog import DescriptorRedaction
 from gateway.model.clean import ModelText
+from gateway.model.error_texts import CallError, error_text
 from gateway.model.limits import CHILD_RESULT_BYTES
 from gateway.model.listing import list_text, tool_text
 from gateway.model.names import MORE, TOOLS
@@ -52,7 +53,7 @@ class OwnTools:
         if isinstance(tool, str) and tool:
             item = catalog.by_name.get(tool)
             if item is None:
-                return f"Error tool_gone: no client offers {tool[:64]} now. client__tools without arguments lists all."
+                return error_text(CallError.TOOL_GONE, tool[:64])
             return tool_text(item, self._redaction)
         query = arguments.get("query")
         return list_text(catalog, self._redaction, query if isinstance(query, str) else "")
@@ -61,20 +62,20 @@ class OwnTools:
         """What ``client__use`` is to call: (model name, arguments, None), or a text that says what is wrong."""
         tool, inner = arguments.get("tool"), arguments.get("arguments")
         if not isinstance(tool, str) or not isinstance(inner, dict):
-            return "", None, "Error invalid_arguments: client__use takes {tool: string, arguments: object}."
+            return "", None, error_text(CallError.USE_ARGUMENTS)
         if delegated and tool not in self._context.agent.delegated_use:
-            return "", None, "Error not_permitted: a delegated task may not reach this tool by client__use."
+            return "", None, error_text(CallError.NOT_PERMITTED)
         return tool, inner, None  # pyright: ignore[reportUnknownVariableType]
 
     async def _more(self, arguments: dict[str, Any]) -> str:
         call_id, part = arguments.get("call_id"), arguments.get("part")
         if not isinstance(call_id, str) or not isinstance(part, int) or len(call_id) > 1024:
-            return "Error invalid_arguments: client__more takes {call_id: string, part: integer}."
+            return error_text(CallError.MORE_ARGUMENTS)
         if (kept := self._context.long_answers.get(call_id)) is not None:
             return _part(kept, part, call_id)
         record = await self._context.services.calls.get(self._context.session_id, call_id)
         if record is None or record.answer is None:
-            return "Error no_such_result: there is no result of that call to read on in."
+            return error_text(CallError.NO_SUCH_RESULT)
         answer = read_answer(record.answer)
         text = answer.text
         if answer.structured is not None:
@@ -84,4 +85,4 @@ class OwnTools:
 
 def _part(text: ModelText, part: int, call_id: str) -> str:
     parts = split_text(text)
-    return part_text(parts, part, call_id=call_id) or f"Error no_such_part: the result has {len(parts)} parts."
+    return part_text(parts, part, call_id=call_id) or error_text(CallError.NO_SUCH_PART, str(len(parts)))

@@ -83,6 +83,7 @@ class Run:
         self.generation = generation
         self.calls = RunCalls(self._context, generation, self.run_id)
         child = generation.child
+        generation.counted.become("running")
         try:
             await child.request(child.protocol.turn_start(generation.session_id, self._prompt), ADMIT_S)
         except ChildRefusedError as refusal:
@@ -144,6 +145,8 @@ class Run:
             log.error("the end of a run is not whole", session_id=self._context.session_id, error=error)
         fields = [self._denial(approval_id) for approval_id in self._approvals]
         self._context.write([*payloads, self._end(outcome)], ends_run=self.run_id, fields=fields)
+        if self.generation is not None:
+            self.generation.counted.become("ready")
 
     def _last_words(self, outcome: RunFinished | RunFailure) -> list[EventPayload]:
         payloads = [*self._input(), *self._logged(self._messages.finish())]

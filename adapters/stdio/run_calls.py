@@ -26,8 +26,8 @@ from gateway.model.call import Event, Outcome, Reason
 from gateway.model.catalog import Catalog, Item
 from gateway.model.clean import ModelJson, ModelText
 from gateway.model.deadline import call_budget_ms
+from gateway.model.error_texts import FAILURES, CallError, error_text
 from gateway.model.events import EventPayload
-from gateway.model.failures import FAILURES
 from gateway.model.limits import CHILD_INPUT_FRAME_BYTES
 from gateway.model.listing import change_line
 from gateway.model.names import RESERVED, TOOLS, USE
@@ -43,11 +43,9 @@ REQUESTS_KEPT: Final = 32
 """Request ids that must be left for answers and a cancel; with fewer the run ends (bridge 9)."""
 _STALE_TRIES: Final = 5
 _LOST: Final = ours_for_model(FAILURES[Reason.RESULT_TIMEOUT, Outcome.UNKNOWN])
-_REFUSED: Final = ours_for_model("Error result_refused: the agent did not take the tool's result as it was.")
-_RUN_ENDS: Final = ours_for_model("Error run_gone: the run is being ended; the tool's work may have been done.")
-_COLLISION: Final = ours_for_model(
-    "Error invalid_arguments: two names in the arguments became one when secrets were hidden."
-)
+_REFUSED: Final = ours_for_model(error_text(CallError.RESULT_REFUSED))
+_RUN_ENDS: Final = ours_for_model(error_text(CallError.RUN_ENDS))
+_COLLISION: Final = ours_for_model(error_text(CallError.ARGUMENTS_COLLIDE))
 
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _text: Final = msgspec.json.Decoder(str).decode
@@ -132,13 +130,12 @@ class RunCalls:
             arguments = inner
         item = self._context.catalog.by_name.get(name)
         if item is None:
-            text = f"Error tool_gone: no client offers {name} now. client__tools lists what is offered."
-            self._answer_here(opened, text, is_error=True)
+            self._answer_here(opened, error_text(CallError.TOOL_GONE, name[:64]), is_error=True)
             return
         arguments = without_intent(item.spec.parameters, arguments)
         mismatch = check_arguments(item.spec.parameters, arguments)
         if mismatch is not None:
-            self._answer_here(opened, f"Error invalid_arguments: {mismatch}", is_error=True)
+            self._answer_here(opened, error_text(CallError.INVALID_ARGUMENTS, str(mismatch)), is_error=True)
             return
         self._dispatch(opened, item, _encode(arguments) if name != call.name or b"intent" in encoded else encoded)
 

@@ -35,8 +35,7 @@ from gateway.services.owners import Runner
 
 log = get_logger("session")
 
-ENQUIRY_S: Final = 30.0
-"""For a question to a child, its start included."""
+ENQUIRY_S: Final = 30.0  # for a question to a child, its start included
 _FLUSH_S: Final = 3.0
 
 
@@ -277,8 +276,10 @@ class AgentSession(Runner):
             self._offering.spoke(generation.native)
         elif isinstance(outcome, RunFinished) and outcome.outcome == "failed":
             self._offering.failed_unheard(generation.native)
-        if isinstance(outcome, RunFailure) and self._lineage.current is generation:
-            await self._lineage.stop()
+        if isinstance(outcome, RunFailure):
+            outcome.count()
+            if self._lineage.current is generation:
+                await self._lineage.stop()
 
     def _child_event(self, child: Child, event: ChildEvent) -> None:
         run = self._run
@@ -384,9 +385,8 @@ class AgentSession(Runner):
             return
         self._closed = True
         self.services.timers.disarm(self._idle_key)
-        run = self._run
-        if run is not None:
-            run.fail(RunFailure.of("stopped", "the node that ran it was stopped"))
+        if self._run is not None:
+            self._run.fail(RunFailure.of("stopped", "the node that ran it was stopped"))
         if self._coming is not None and not self._coming.done():
             self._coming.set_result(None)
         working = self._working

@@ -71,12 +71,7 @@ class Broker:
         tool = self.tools.get(name)
         if tool is None:
             raise CallFailed("client_tool_unavailable")
-        try:
-            size = len(compact(arguments))
-        except ValueError:
-            size = LIMITS["arguments_bytes"] + 1
-        if not isinstance(arguments, dict) or size > LIMITS["arguments_bytes"]:
-            raise CallFailed("client_tool_payload_limit")
+        self.check(arguments)
         with self.output.room:
             if len(self.open_calls) >= LIMITS["pending_calls"]:
                 raise CallFailed("client_tool_busy")
@@ -93,6 +88,15 @@ class Broker:
                 raise CallFailed("client_tool_payload_limit") from None
             raise
         return call
+
+    def check(self, arguments: Any) -> None:
+        """Shape and size of arguments, before a hook of the agent sees them and after it made others. CallFailed."""
+        try:
+            size = len(compact(arguments))
+        except ValueError:
+            size = LIMITS["arguments_bytes"] + 1
+        if not isinstance(arguments, dict) or size > LIMITS["arguments_bytes"]:
+            raise CallFailed("client_tool_payload_limit")
 
     def wait(self, call: Call) -> Answer:
         """The answer of a call; CallFailed with the code that the model sees. Announces a cancel to the client."""

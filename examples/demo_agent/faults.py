@@ -6,6 +6,7 @@ keys of ``Settings`` for what must go wrong outside of a run. Nothing here happe
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from runs import Run
 
 VARIABLE: Final = "DEMO_AGENT_FAULTS"
+LIMITS: Final = ("NOFILE", "CORE", "AS", "FSIZE", "CPU")
 
 _HELD: list[bytearray] = []
 
@@ -35,6 +37,7 @@ class Settings:
     banner: str | None = None  # a line on stdout before any frame
     stderr_bytes: int = 0  # written at the start, whether or not anybody reads them
     start_error: str | None = None  # ``initialize`` fails with this code
+    most_tools: int | None = None  # a registry of more is refused (``invalid_params``)
     start_s: float = 0.0  # ``initialize`` takes so long
     ignore_end: bool = False  # neither the end of input nor ``shutdown`` nor SIGTERM ends it
     deaf_after_requests: int | None = None  # stop reading stdin then
@@ -169,9 +172,11 @@ def _memory(_run: "Run", megabytes: int) -> None:
 
 
 def _report(_run: "Run", names: list[str]) -> list[str]:
-    """What this process has: ``env``, ``fds`` (with what they are), ``cwd``, ``pid``, ``pgid``; one JSON result."""
+    """What this process has: ``env``, ``fds`` (with what they are), ``limits``, ``cwd``, ``pid``, ``pgid``; one JSON
+    result."""
     report: dict[str, Any] = {"pid": os.getpid(), "pgid": os.getpgrp(), "cwd": os.getcwd(), "env": dict(os.environ)}
     report["fds"] = {name: _target(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
+    report["limits"] = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0] for name in LIMITS}
     return [json.dumps({name: report[name] for name in names})]
 
 

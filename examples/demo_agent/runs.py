@@ -245,8 +245,15 @@ class Run:
             raise
         self._activity(activity_id, kind, "completed", name)
 
-    def begin(self, name: str, arguments: Any, who: Delegate, call_id: str | None = None) -> Started:
-        """Ask for a call, and do not wait for it."""
+    def begin(
+        self,
+        name: str,
+        arguments: Any,
+        who: Delegate,
+        call_id: str | None = None,
+        hook: Callable[[Any], Any] | None = None,
+    ) -> Started:
+        """Ask for a call, and do not wait for it. ``hook`` makes other arguments of these, or raises CallFailed."""
         self.check()
         activity_id = str(uuid.uuid4())
         self._activity(activity_id, "tool", "started", name, who.task_id)
@@ -260,6 +267,9 @@ class Run:
             "subagent_id": who.subagent_id,
         }
         try:
+            if hook is not None:
+                self.broker.check(arguments)
+                arguments = hook(arguments)
             return Started(name, activity_id, self.broker.open(scope, name, arguments, call_id), who.task_id)
         except CallFailed as failure:
             return Started(name, activity_id, str(failure), who.task_id)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, cast
 
 import faults
+from calls import CallFailed
 from redact import results_json
 from runs import Delegate, Failed, Run
 
@@ -36,6 +37,20 @@ def _arguments(call: Step) -> Any:
     given = call.get("arguments", {})
     sized: dict[str, int] = call.get("sized", {})
     return {**given, **{name: "x" * size for name, size in sized.items()}} if sized else given
+
+
+def _hook(call: Step) -> Callable[[Any], Any] | None:
+    """What stands between the model and the client: it refuses a call, or makes its arguments anew."""
+    if "hook" not in call:
+        return None
+    hook: Step = call["hook"]
+
+    def run(arguments: Any) -> Any:
+        if hook.get("refuse"):
+            raise CallFailed("blocked: a hook of this agent refuses the call")
+        return _arguments(hook) if "arguments" in hook or "sized" in hook else arguments
+
+    return run
 
 
 class Player:
@@ -89,7 +104,7 @@ class Player:
             who = Delegate(step["delegate"].get("task_id"), step["delegate"].get("subagent_id"), depth=1)
         call_id = str(uuid.uuid4()) if step.get("reuse_call_id") else None
         if step.get("parallel") or step.get("abandon"):
-            begun = [run.begin(call["name"], _arguments(call), who, call_id) for call in calls]
+            begun = [run.begin(call["name"], _arguments(call), who, call_id, _hook(call)) for call in calls]
             if step.get("abandon"):
                 run.abandoned += [started.call for started in begun if not isinstance(started.call, str)]
                 return
@@ -101,7 +116,7 @@ class Player:
             if call["name"] == "subagents":
                 self.results.append(self._subagents(arguments, f"call_{len(self.results) + 1}_{number}"))
             else:
-                started = run.begin(call["name"], arguments, who, call_id)
+                started = run.begin(call["name"], arguments, who, call_id, _hook(call))
                 if step.get("same_call_id") and not isinstance(started.call, str):
                     run.output.event("client.tool.call", started.call.data)
                 self.results.append(run.end(started).text)

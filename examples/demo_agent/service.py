@@ -150,7 +150,11 @@ class Service:
         """Checks first, then the start; a refused check may be tried again, a failed start may not."""
         if self.state is not None:
             raise Refused("already_initialized")
-        self.negotiated = negotiate(request.params)
+        negotiated = negotiate(request.params)
+        most = self.faults.most_tools
+        if most is not None and len(negotiated.tools or {}) > most:
+            raise Refused("invalid_params")
+        self.negotiated = negotiated
         self.broker.tools = self.negotiated.tools or {}
         self.state = "starting"
         self.operation = (request.id, self._begin)

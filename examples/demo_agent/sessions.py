@@ -20,6 +20,8 @@ CHUNK_BYTES: Final = 12_000  # of a text part, escaped
 PAGE_BYTES: Final = 32_768
 PAGE_ENTRIES: Final = 100
 HISTORY_BYTES: Final = 8 * 1024 * 1024
+FILE_BYTES: Final = 64 * 1024 * 1024
+FILE_LINES: Final = 100_000
 
 Entry = dict[str, Any]
 
@@ -200,7 +202,12 @@ class Store:
 
     def _read(self, path: Path) -> tuple[str, list[dict[str, Any]]]:
         try:
-            lines = [cast("dict[str, Any]", json.loads(line)) for line in path.read_text().splitlines()]
+            if path.stat().st_size > FILE_BYTES:
+                raise Refused("history_limit")
+            data = path.read_text().splitlines()
+            if len(data) > FILE_LINES:
+                raise Refused("history_limit")
+            lines = [cast("dict[str, Any]", json.loads(line)) for line in data]
             head, records = lines[0], lines[1:]
             if head["kind"] != "session" or head["id"] != path.stem or not all("kind" in r for r in records):
                 raise Refused("session_invalid")
@@ -210,7 +217,8 @@ class Store:
             raise Refused("session_invalid") from None
 
     def open(self, session_id: str) -> Session:
-        """Attach a session of an earlier child: ``session_missing``, ``_busy``, ``_invalid`` or ``cwd_mismatch``."""
+        """Attach a session of an earlier child: ``session_missing``, ``_busy``, ``_invalid``, ``cwd_mismatch`` or
+        ``history_limit``."""
         path = self.folder / f"{session_id}.jsonl"
         if not path.exists():
             raise Refused("session_missing")

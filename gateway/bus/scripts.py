@@ -14,7 +14,7 @@ from typing import Final
 from gateway.bus.wire import Script
 from gateway.model import limits
 from gateway.model.call import TABLE
-from gateway.model.failures import FAILURES
+from gateway.model.error_texts import FAILURES
 
 _SHARED: Final = ("prelude", "calls", "clients")
 _HOME_GONE: Final = json.dumps("home_gone: the node that keeps this session's work is gone")

@@ -186,6 +186,19 @@ class Agent(Table, frozen=True, kw_only=True):
     idle_timeout_s: Annotated[
         float, _doc("An idle child is stopped after this; the next input starts another.", "seconds", ge=1, le=86_400)
     ] = 600.0
+    max_open_files: Annotated[
+        int, _doc("Files that one process of a child may have open. 0: as many as the node.", "files", ge=0, le=1 << 20)
+    ] = 4_096
+    max_memory_mib: Annotated[
+        int, _doc("Address space of one process of a child. 0: no bound of ours.", "MiB", ge=0, le=1 << 24)
+    ] = 0
+    max_file_mib: Annotated[
+        int, _doc("Largest file that a child may write. 0: no bound of ours.", "MiB", ge=0, le=1 << 24)
+    ] = 0
+    max_cpu_s: Annotated[
+        int,
+        _doc("Processor time of one process of a child in its life. 0: no bound of ours.", "seconds", ge=0, le=1 << 24),
+    ] = 0
     redact_arguments_by_name: Annotated[
         bool, _doc("Take values under credential-like names out of the arguments that a client gets, too.")
     ] = False

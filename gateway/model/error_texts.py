@@ -1,52 +1,94 @@
-"""What a model is told when the gateway answers a call itself. Owns the words; a model sees no status, only the text.
+"""What a model is told when a call does not bring its client's result. Owns all of these words; ids and bodies never
+stand in them.
 
-Each text begins with what it is and ends with what became of the work (bridge 6, 7): ``done``, ``not_started`` (it may
-be called again) or ``unknown`` (not to be repeated blindly). Reasons of failed dispatches have their texts beside the
-call's state machine; these are the refusals before a dispatch and the answers that could not be handed on.
+A model sees no status, only the text (bridge 6, 7). So each text begins with what it is, and ends with what became of
+the work: ``done``, ``not_started`` (it may be called again) or ``unknown`` (not to be repeated blindly). Failed
+dispatches are ``FAILURES``, by reason and outcome; everything else is a ``CallError``.
 """
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, LiteralString, overload
 
+from gateway.model.call import Outcome, Reason
 from gateway.model.limits import REFUSED_ANSWER_MS
 from gateway.model.names import MORE, TOOLS, USE
 
-_WORK: Final = {
-    "done": "Outcome done: the client has answered; do not call again for the same work.",
-    "not_started": "Outcome not_started: nothing was done; the call may be made again.",
-    "unknown": "Outcome unknown: the work may or may not have been done; check before calling again.",
+_WORK: Final[Mapping[Outcome, LiteralString]] = {
+    Outcome.DONE: "Outcome done: the client has answered; do not call again for the same work.",
+    Outcome.NOT_STARTED: "Outcome not_started: the work was not begun, so the call may be made again.",
+    Outcome.UNKNOWN: "Outcome unknown: the work may or may not have been done; check before you call again.",
 }
+
+_WHAT: Final[Mapping[Reason, LiteralString]] = {
+    Reason.CLIENT_GONE: "Error client_gone: the client that offers this tool went away before it answered.",
+    Reason.ACK_TIMEOUT: "Error ack_timeout: the client did not take this call up in time.",
+    Reason.RESULT_TIMEOUT: "Error result_timeout: the client did not answer this call in time.",
+    Reason.RUN_GONE: "Error run_gone: the run ended before this call was answered.",
+}
+
+FAILURES: Final[Mapping[tuple[Reason, Outcome], LiteralString]] = {
+    (reason, outcome): f"{what} {_WORK[outcome]}"
+    for reason, what in _WHAT.items()
+    for outcome in (Outcome.NOT_STARTED, Outcome.UNKNOWN)
+}
+"""The text for each reason and outcome of a failed dispatch."""
+
+_REFUSED_S: Final[LiteralString] = "10"
+assert int(_REFUSED_S) * 1000 == REFUSED_ANSWER_MS
 
 
 class CallError(Enum):
-    """(code, what it says, outcome). ``{detail}`` is a path and a reason, a limit or a name that was checked."""
+    """(code, what it says, outcome). ``{detail}`` is a name that was checked, a path with a reason, or a limit."""
 
-    TOOL_GONE = ("tool_gone", f"this tool is no longer offered; {TOOLS} lists what is.", "not_started")
-    TOOL_UNKNOWN = (
-        "tool_unknown",
-        f"no client offers a tool of this name; {TOOLS} lists what is there.",
-        "not_started",
+    _value_: tuple[LiteralString, LiteralString, Outcome]
+
+    TOOL_GONE = ("tool_gone", f"no client offers {{detail}} now; {TOOLS} lists what is offered.", Outcome.NOT_STARTED)
+    INVALID_ARGUMENTS = ("invalid_arguments", "{detail}.", Outcome.NOT_STARTED)
+    ARGUMENTS_COLLIDE = (
+        "invalid_arguments",
+        "two names in the arguments became one when secrets were hidden.",
+        Outcome.NOT_STARTED,
     )
-    INVALID_ARGUMENTS = ("invalid_arguments", "{detail}.", "not_started")
-    ARGUMENTS_TOO_DEEP = ("invalid_arguments", "the arguments are nested too deep.", "not_started")
-    NOT_DELEGATED = ("not_delegated", f"this task may not call that tool with {USE}.", "not_started")
-    NO_SUCH_PART = (
-        "no_such_part",
-        f"{MORE} knows no such call or part; long results are kept for one turn.",
-        "not_started",
+    USE_ARGUMENTS = ("invalid_arguments", f"{USE} takes {{tool: string, arguments: object}}.", Outcome.NOT_STARTED)
+    MORE_ARGUMENTS = ("invalid_arguments", f"{MORE} takes {{call_id: string, part: integer}}.", Outcome.NOT_STARTED)
+    NOT_PERMITTED = (
+        "not_permitted",
+        f"a delegated task may not reach this tool by {USE}.",
+        Outcome.NOT_STARTED,
     )
+    NO_SUCH_RESULT = (
+        "no_such_result",
+        "there is no result of that call to read on in; long results are kept for one turn.",
+        Outcome.NOT_STARTED,
+    )
+    NO_SUCH_PART = ("no_such_part", "the result has {detail} parts.", Outcome.NOT_STARTED)
     REFUSED_ANSWER = (
         "refused_answer",
-        f"the client's answer was not valid ({{detail}}), and none that was came within {REFUSED_ANSWER_MS // 1000} s.",
-        "unknown",
+        f"the client's answer was not valid ({{detail}}), and none that was came within {_REFUSED_S} s.",
+        Outcome.UNKNOWN,
     )
-    UNDELIVERABLE = ("undeliverable", "the answer could not be handed on ({detail}).", "done")
-    REDACTION_COLLIDES = ("undeliverable", "two names in the answer are one once secrets are removed.", "done")
-    BUS_LOST = ("bus_lost", "the gateway lost its bus during this call.", "unknown")
-    REQUEST_LIMIT = ("request_limit", "this run has made as many calls as its agent can take.", "not_started")
+    RESULT_REFUSED = ("result_refused", "the agent did not take the tool's result as it was.", Outcome.DONE)
+    RESULT_COLLIDES = (
+        "result_refused",
+        "two names in the structured result became one when secrets were hidden.",
+        Outcome.DONE,
+    )
+    RUN_ENDS = ("run_gone", "the run is being ended.", Outcome.UNKNOWN)
 
 
+@overload
+def error_text(error: CallError, detail: LiteralString = "") -> LiteralString: ...
+@overload
+def error_text(error: CallError, detail: str) -> str: ...
 def error_text(error: CallError, detail: str = "") -> str:
     """The text of one error result: ``Error tool_gone: … Outcome not_started: …``."""
     code, says, outcome = error.value
     return f"Error {code}: {says.replace('{detail}', detail)} {_WORK[outcome]}"
+
+
+def client_says(text: str) -> str:
+    """A client's own error result, begun with what it is; one that says so already stays as it is."""
+    if text.startswith("Error"):
+        return text
+    return f"Error tool_failed: {text}" if text.strip() else "Error tool_failed: the client says no more."

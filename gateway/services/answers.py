@@ -13,7 +13,7 @@ import msgspec
 from gateway.bus.calls import Calls
 from gateway.model import events
 from gateway.model.clean import ModelJson, ModelText
-from gateway.model.error_texts import CallError, error_text
+from gateway.model.error_texts import CallError, client_says, error_text
 from gateway.model.errors import Refusal
 from gateway.model.redaction import RedactionCollision, Redactor, ours_for_model
 from gateway.model.text import clean_text
@@ -33,16 +33,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 _WHY_CHARS: Final = 300
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(Answer).decode
-_COLLISION: Final = ours_for_model(
-    "Error result_refused: two names in the structured result became one when secrets were hidden."
-)
-
-
-def _said(text: ModelText, *, is_error: bool) -> ModelText:
-    """A model sees no status, only the text, so one that tells of a failure has to say so (bridge 6)."""
-    if not is_error or text.startswith("Error"):
-        return text
-    return ModelText(f"Error tool_failed: {text}" if text.strip() else "Error tool_failed: the client says no more.")
+_COLLISION: Final = ours_for_model(error_text(CallError.RESULT_COLLIDES))
 
 
 def read_answer(recorded: bytes) -> Answer:
@@ -89,7 +80,8 @@ class Answers:
         clean = clean_text(text)
         try:
             hidden = self._redactor.model_json(structured) if structured is not None else None
-            answer = Answer(_said(self._redactor.model_text(clean), is_error=is_error), is_error, hidden)
+            said = self._redactor.model_text(clean)
+            answer = Answer(ModelText(client_says(said)) if is_error else said, is_error, hidden)
         except RedactionCollision:
             answer = Answer(_COLLISION, True, None)
         shown = events.tool_result(call_id, self._redactor.log_text(clean), is_error=answer.is_error)

@@ -26,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -188,8 +188,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.connection.shutdown(socket.SHUT_RDWR)
 
 
-def write_home(home: Path, port: int) -> dict[str, str]:
-    """Write the settings of an agent whose only model is the scripted one on ``port``; its environment comes back."""
+def write_home(home: Path, port: int, hooks: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """Write the settings of an agent whose only model is the scripted one on ``port``; its environment comes back.
+    ``hooks`` are its hooks around calls of tools, enabled."""
     home.mkdir(parents=True, exist_ok=True)
     provider = {
         "label": "Scripted",
@@ -197,11 +198,13 @@ def write_home(home: Path, port: int) -> dict[str, str]:
         "use_responses_endpoint": False,
         "extra_models": [NAME],
     }
-    settings = {
+    settings: dict[str, Any] = {
         "schema_version": 2,
         "agent": {"model": {"provider": NAME, "model": NAME}},
         "providers": {"custom": {NAME: provider}, "catalog": {"enabled": [f"{NAME}/{NAME}"]}},
     }
+    if hooks:
+        settings["automation"] = {"hooks": {"enabled": True, **hooks}}
     (home / "settings.json").write_text(json.dumps(settings))
     return {"MC_HOME": str(home), "MC_PROVIDER": NAME, "MC_MODEL": NAME, "MC_DISABLE_MCP": "1"}
 

@@ -4,10 +4,11 @@ Owns how each is started and one life of it. What the adapter would never write 
 goes out by ``Life.raw`` and ``Life.forge``.
 """
 
+import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,24 @@ class Life:
         """The call with this number."""
         return (await self.heard.many(ToolCall, number, WITHIN_S))[number - 1]
 
+    async def play(self, *steps: Any, answer: Callable[[ToolCall], str]) -> RunFinished:
+        """A whole run, the first of this child, whose calls are all answered."""
+        await self.turn(*steps)
+        finished = asyncio.ensure_future(self.finished())
+        number = 1
+        try:
+            while not finished.done():
+                calling = asyncio.ensure_future(self.call(number))
+                await asyncio.wait([finished, calling], return_when=asyncio.FIRST_COMPLETED)
+                if calling.done():
+                    number += 1
+                    await self.ask(self.result(calling.result(), answer(calling.result())))
+                else:
+                    calling.cancel()
+            return finished.result()
+        finally:
+            finished.cancel()
+
     def messages(self) -> list[str]:
         """What the run has said, each message as it stands now."""
         messages = RunMessages()
@@ -166,6 +185,8 @@ class Subject:
         self._reaper = reaper
         self._port = port
         self._lives: list[Life] = []
+        self.hooks: Mapping[str, Any] = {}
+        """Hooks of the real child's own (its setting ``automation.hooks``); the demo agent's stand in its script."""
 
     async def start(self, *, cwd: str = "cwd", **env: str | None) -> Life:
         """A child that has said nothing yet. ``env`` adds to its environment; None takes a variable out."""
@@ -173,7 +194,7 @@ class Subject:
         work.mkdir(exist_ok=True)
         home = self.folder / "home"
         if self.name == "magi":
-            command, own = (str(magi_binary()), "serve", "--stdio"), write_home(home, self._port)
+            command, own = (str(magi_binary()), "serve", "--stdio"), write_home(home, self._port, self.hooks)
         else:
             command, own = (sys.executable, str(DEMO), "serve", "--stdio"), {"MC_HOME": str(home)}
         environment = {**own, "HOME": str(self.folder), "PATH": os.environ["PATH"], **env}

@@ -1,6 +1,8 @@
 """Results fit the child's frame, whole or in parts, and nothing is lost (bridge 6; stdio protocol, Seen)."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.model.clean import ModelJson, ModelText
-from gateway.model.error_texts import CallError, error_text
+from gateway.model.error_texts import CallError, client_says, error_text
 from gateway.model.results import Fitted, fit_result, part_text, split_text
 
+ROOT = Path(__file__).parents[2]
 CALL = "11111111-2222-4333-8444-555555555555"
 
 
@@ -139,4 +142,25 @@ def test_error_texts_say_what_it_is_and_what_became_of_the_work(error: CallError
     text = error_text(error, "the limit")
     assert text.startswith(f"Error {code}: ")
     assert f"Outcome {outcome}: " in text
-    assert "{" not in text
+    assert "{detail}" not in text
+
+
+def test_a_text_is_said_by_the_gateway_and_stands_in_one_place() -> None:
+    """Each error has its use, and no module has a text of its own beside the table."""
+    sources = {
+        path: path.read_text(encoding="utf-8")
+        for part in ("gateway", "adapters")
+        for path in (ROOT / part).rglob("*.py")
+        if path.name != "error_texts.py"
+    }
+    unused = [
+        error.name for error in CallError if not any(f"CallError.{error.name}" in text for text in sources.values())
+    ]
+    assert not unused
+    assert [path.name for path, text in sources.items() if re.search(r"[\"']Error [a-z_]+: ", text)] == []
+
+
+def test_a_clients_own_error_begins_with_what_it_is() -> None:
+    assert client_says("no such row") == "Error tool_failed: no such row"
+    assert client_says("Error 7") == "Error 7"
+    assert client_says(" ") == "Error tool_failed: the client says no more."

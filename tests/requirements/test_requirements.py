@@ -20,7 +20,7 @@ SECTIONS = {
     "HTTP-ANS": "http: Answering a call",
     "HTTP-CHG": "http: Changing what you offer",
 }
-LATER = 2
+LATER = 0
 """Rules that no test proves yet. This number may only fall."""
 
 

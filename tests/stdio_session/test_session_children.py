@@ -87,7 +87,7 @@ async def test_an_idle_child_is_stopped_and_the_next_input_opens_its_session(red
         await talk.close()
 
 
-LOSSES = ["session_missing", "session_invalid", "cwd_mismatch"]
+LOSSES = ["session_missing", "session_invalid", "cwd_mismatch", "history_limit"]
 
 
 def lose(home: Path, how: str) -> None:
@@ -97,6 +97,9 @@ def lose(home: Path, how: str) -> None:
         file.unlink()
     elif how == "session_invalid":
         file.write_text("no session\n")
+    elif how == "history_limit":
+        with file.open("a") as more:
+            more.write("{}\n" * 100_001)
     else:
         file.write_text(file.read_text().replace("/cwd/", "/other/"))
 
@@ -169,7 +172,9 @@ async def test_a_session_that_another_process_holds_is_busy_and_comes_back(
         await talk.close()
 
 
-async def test_a_child_that_does_not_start_is_tried_again_after_longer_and_longer(redis_url: str, tmp_path: Path):
+async def test_a_child_that_does_not_start_is_tried_again_after_longer_and_longer(
+    redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     agent = demo_agent(tmp_path, faults={"start_error": "provider_unavailable"})
     async with agent_world(redis_url, [agent]) as world:
         talk = await world.talk()
@@ -179,14 +184,12 @@ async def test_a_child_that_does_not_start_is_tried_again_after_longer_and_longe
             assert ended["error"].startswith("provider_unavailable: ")
             moments.append(time.monotonic())
         waits = [after - before for before, after in itertools.pairwise(moments)]
-        for waited, least in zip(waits, lineage.BACKOFF_S, strict=False):
-            assert least <= waited < least + 2.5
-        run_id = await talk.say("hello")  # it would wait for two seconds more, and then five
+        assert all(waited >= least for waited, least in zip(waits, lineage.BACKOFF_S, strict=False))
+        monkeypatch.setattr(lineage, "BACKOFF_S", (600.0,))
+        run_id = await talk.say("hello")
         await talk.event("run_started", run_id=run_id)
-        began = time.monotonic()
         await talk.cancel()
-        assert time.monotonic() - began < 1.5
-        assert (await talk.end(run_id))["type"] == "run_cancelled"
+        assert (await talk.end(run_id))["type"] == "run_cancelled", "a cancel ends the pause"
         await talk.close()
 
 

@@ -15,7 +15,6 @@ DEMO_ALONE = {
     "startup_failed": "a fault inside its start",
     "profile_invalid": "no profile is asked for by these settings",
     "mcp_unavailable": "MCP is off, and a server that fails does not fail the start",
-    "history_limit": "a session file beyond its bounds, which it would have to write itself",
     "content_limit": "8 MiB of text: its compaction begins at one",
     "operation_cancelled": "an operation that takes long enough to be cancelled",
     "discovery_limit": "more sessions than its bound of 256 directories' worth",
@@ -211,6 +210,18 @@ async def _(subject: Subject) -> str:
     await subject.close()
     for file in subject.session_files():
         file.write_bytes(b"\x00 no session\n" * 3)
+    other = await subject.start()
+    await other.ask(other.protocol.initialize(None))
+    return await other.refused(other.protocol.session_open(session))
+
+
+@case("history_limit")
+async def _(subject: Subject) -> str:
+    session = await _written(subject)
+    await subject.close()
+    (file,) = subject.session_files()
+    with file.open("ab") as more:
+        more.write(b"{}\n" * 100_001)
     other = await subject.start()
     await other.ask(other.protocol.initialize(None))
     return await other.refused(other.protocol.session_open(session))
