@@ -42,9 +42,11 @@ from gateway.bus.scripts import Bounds, Scripts
 from gateway.bus.sessions import Owner, Resumption, Sessions
 from gateway.bus.store import Store
 from gateway.bus.topology import Topology, connect
+from gateway.config.secret import Secret
 from gateway.config.settings import Settings
 from gateway.model import limits
 from gateway.model.redaction import Redactor
+from gateway.observe import metrics
 from gateway.observe.log import get_logger
 from gateway.services.answers import Answers
 from gateway.services.capacity import Capacity
@@ -52,6 +54,7 @@ from gateway.services.catalogs import Catalogs
 from gateway.services.deadlines import Timers
 from gateway.services.enquiries import Enquiries
 from gateway.services.feeds import Feeds
+from gateway.services.gauges import Gauges
 from gateway.services.membership import Membership
 from gateway.services.offers import Offers
 from gateway.services.owners import Owners
@@ -59,7 +62,7 @@ from gateway.services.patrol import Patrol
 from gateway.services.sessions import Conversations
 from gateway.services.succession import Agent, Succession
 from gateway.services.tasks import Tasks
-from gateway.web.health import health_routes
+from gateway.web.health import health_routes, metrics_route
 from gateway.web.hosts import HostCheck, served_hosts
 from gateway.web.pages import Page
 from gateway.web.rates import Rates
@@ -74,16 +77,16 @@ SOCKET_PROTOCOL: Final = SocketProtocol
 def known_keys(settings: Settings) -> tuple[KnownKey, ...]:
     """The API keys by their hashes; a key is narrowed to the ids of the agents that it names."""
     by_name = {agent.name: agent.id for agent in settings.agents}
-    return tuple(
-        KnownKey(
-            ApiKeyHolder(
-                key.label,
-                tokens.digest(key.key.reveal())[:32],
-                frozenset(by_name[name] for name in key.agents) if key.agents else None,
-            ),
-            tokens.digest(key.key.reveal()),
-        )
-        for key in settings.auth.api_keys
+
+    def known(label: str, key: Secret, agents: Sequence[str]) -> KnownKey:
+        digest = tokens.digest(key.reveal())
+        reach = frozenset(by_name[name] for name in agents) if agents else None
+        return KnownKey(ApiKeyHolder(label, digest[:32], reach), digest)
+
+    operator = settings.auth.operator_key
+    return (
+        *(known(each.label, each.key, each.agents) for each in settings.auth.api_keys),
+        *((known("operator", operator, ()),) if operator else ()),
     )
 
 
@@ -107,6 +110,7 @@ class Gateway:
         redactor: Redactor,
         demo_agent: str = "",
     ) -> None:
+        metrics.BUILD.labels(__version__).set(1)
         self.settings: Final = settings
         self.incarnation: Final = secrets.token_hex(8)
         self.node_name: Final = node_name
@@ -209,7 +213,12 @@ class Gateway:
         )
         self.http = http
         edge: list[BaseRoute] = self._edge(http) if "edge" in settings.server.roles else []
-        health = health_routes(self.problems, with_metrics=not settings.server.metrics_port)
+        gauges = Gauges(self.topology, redactor, lambda: not self.problems())
+        measured = metrics_route(gauges.read)
+        own_port = bool(settings.server.metrics_port)
+        health = [*health_routes(self.problems), *([] if own_port else [measured])]
+        self.metrics: ASGIApp | None = Starlette(routes=[measured]) if own_port else None
+        """What ``server.metrics_port`` serves."""
         self._app = Starlette(routes=[*health, *edge], exception_handlers={HTTPException: on_http_exception})
         self._app.router.redirect_slashes = False
         self.asgi: ASGIApp = HostCheck(self._app, served=served_hosts(settings.server))

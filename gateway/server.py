@@ -10,12 +10,13 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Generator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Final
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
 from gateway.app import SOCKET_PROTOCOL, Gateway
 from gateway.bus.embedded import EmbeddedError, EmbeddedServer
@@ -107,7 +108,9 @@ async def _serve(settings: Settings, state: State, redactor: Redactor, *, page_o
             await gateway.start(timeout=CONNECT_S)
         except BusError as error:
             raise StartError(f"redis.url: the bus is not reachable: {error}") from None
-        listener = _listen(settings)
+        listener = _listen(settings, settings.server.port, "; --port takes another (0: a free one)")
+        if gateway.metrics is not None:
+            await stack.enter_async_context(_measured(settings, gateway, gateway.metrics))
         server = _Server(_uvicorn_config(settings, gateway))
         serving = gateway.tasks.spawn("server", server.serve(sockets=[listener]))
         await _say_where(settings, listener, page, demo=demo)
@@ -141,14 +144,30 @@ class _Stop:
         await asyncio.wait([self._wanted, serving], return_when=asyncio.FIRST_COMPLETED)
 
 
-def _listen(settings: Settings) -> socket.socket:
-    host, port = settings.server.host, settings.server.port
+@asynccontextmanager
+async def _measured(settings: Settings, gateway: Gateway, app: ASGIApp) -> AsyncGenerator[None]:
+    """Serves the metrics on their own port while the node lives, draining included."""
+    listener = _listen(settings, settings.server.metrics_port, " (server.metrics_port)")
+    config = uvicorn.Config(
+        app, ws="none", lifespan="off", access_log=False, log_config=None, server_header=False, limit_concurrency=16
+    )
+    server = _Server(config)
+    serving = gateway.tasks.spawn("metrics", server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = server.force_exit = True
+        await asyncio.wait([serving], timeout=CLOSE_S)
+
+
+def _listen(settings: Settings, port: int, advice: str) -> socket.socket:
+    host = settings.server.host
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host.strip("[]"), port), family=family, backlog=2048)
     except OSError as error:
-        advice = "; --port takes another (0: a free one)" if error.errno == errno.EADDRINUSE else ""
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}{advice}") from None
+        told = advice if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror}{told}") from None
 
 
 def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:

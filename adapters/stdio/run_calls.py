@@ -6,7 +6,7 @@ between the two. Its record on the bus is the truth; the table here only knows w
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ _REFUSED: Final = ours_for_model(error_text(CallError.RESULT_REFUSED))
 _RUN_ENDS: Final = ours_for_model(error_text(CallError.RUN_ENDS))
 _COLLISION: Final = ours_for_model(error_text(CallError.ARGUMENTS_COLLIDE))
 
+_ANSWERED: Final = metrics.CALLS.labels(Outcome.DONE.value, "answered")
 _decode: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _text: Final = msgspec.json.Decoder(str).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -54,15 +55,16 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class _Open:
-    """A call that the child waits for. ``until`` is our deadline on the loop's clock; ``before`` waits to be logged."""
+    """A call that the child waits for. ``came`` and ``until``, our deadline, are instants of the loop's clock;
+    ``before`` waits to be logged."""
 
     call: ToolCall
+    came: float
     until: float
     before: list[EventPayload]
     item: Item | None = None
     dispatched: bool = False
     tries: int = 0
-    held: list[bytes] = field(default_factory=list[bytes])
 
 
 class RunCalls:
@@ -97,8 +99,10 @@ class RunCalls:
             events.tool_call(call.call_id, call.name, shown),
         ]
         budget_ms = call_budget_ms(call.timeout_ms, self._context.services.limits.deadline_margin_ms)
-        opened = _Open(call, asyncio.get_running_loop().time() + budget_ms / 1000, before)
+        now = asyncio.get_running_loop().time()
+        opened = _Open(call, now, now + budget_ms / 1000, before)
         self._open[call.call_id] = opened
+        metrics.CALLS_OPEN.inc()
         if call.name in RESERVED and call.name != USE:
             self._own_tool(opened, _decode(arguments))
         else:
@@ -225,8 +229,8 @@ class RunCalls:
             answer = read_answer(recorded)
             if self._context.stale:
                 self._held.append((call_id, answer))
-            else:
-                self._deliver(call_id, answer)
+            elif self._deliver(call_id, answer):
+                _ANSWERED.inc()
 
     def failed(self, call_id: str, reason: str, outcome: str, said: bytes = b"") -> None:
         """The call failed: the model hears why, unless its run is over."""
@@ -253,7 +257,8 @@ class RunCalls:
                 self._client_tool(opened, msgspec.json.format(bytes(opened.call.arguments), indent=-1))
         held, self._held = self._held, []
         for call_id, answer in held:
-            self._deliver(call_id, answer)
+            if self._deliver(call_id, answer):
+                _ANSWERED.inc()
 
     # --- clocks
 
@@ -297,15 +302,19 @@ class RunCalls:
             self._own.keep(call_id, answer.text)
         self._deliver(call_id, answer, tell=False)
 
-    def _deliver(self, call_id: str, answer: Answer, *, tell: bool = True) -> None:
-        if self._drop(call_id) is None:
-            return
+    def _deliver(self, call_id: str, answer: Answer, *, tell: bool = True) -> bool:
+        """Gives the child its answer; false where it waits for none."""
+        opened = self._drop(call_id)
+        if opened is None:
+            return False
+        metrics.CALL_SECONDS.observe(asyncio.get_running_loop().time() - opened.came)
         line: str | None = None
         if tell and self._told is not self._context.catalog:
             line = change_line(self._told, self._context.catalog, self._generation.native)
             self._told = self._context.catalog
         shown = self._context.services.redactor.model_text(line) if line is not None else None
         self._send(call_id, answer.text, answer.structured, is_error=answer.is_error, line=shown)
+        return True
 
     def _send(
         self,
@@ -336,6 +345,7 @@ class RunCalls:
     def _drop(self, call_id: str) -> _Open | None:
         opened = self._open.pop(call_id, None)
         if opened is not None:
+            metrics.CALLS_OPEN.dec()
             self._context.services.timers.disarm(call_id)
         return opened
 

@@ -15,6 +15,7 @@ from typing import Final, cast
 
 from gateway.bus.connection import Connection, answer
 from gateway.bus.errors import BusError, BusUnavailable, Kind
+from gateway.observe import metrics
 from gateway.observe.tasks import Tasks
 
 logger = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ class Clock:
         sent = self._monotonic() * 1000
         reply = cast("list[bytes]", await answer(self._connection.call("TIME"), self._every_s))
         answered = self._monotonic() * 1000
+        metrics.BUS_SECONDS.observe((answered - sent) / 1000)
         server = int(reply[0]) * 1000 + int(reply[1]) / 1000
         step = self.offset.add(Sample(sent, answered, server))
         self._known.set()

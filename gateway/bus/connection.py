@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from gateway.bus.connect import Backoff, Endpoint, Login, Resolve, all_answered, always, locate, open_wire
 from gateway.bus.errors import BusError, BusUnavailable, Kind, Redirect
 from gateway.bus.wire import Arg, Bounds, Script, Sent, Server, Wire, script_call
+from gateway.observe import metrics
 from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -159,6 +160,7 @@ class Connection:
             except (BusError, OSError) as error:
                 fault = error if isinstance(error, BusUnavailable) else BusUnavailable(Kind.DOWN, detail=str(error))
                 self.fault = fault
+                metrics.BUS_ERRORS.labels(fault.kind.value).inc()
                 if fault.kind is not said:  # once per reason, not per attempt
                     logger.warning("bus not reachable: %s", fault)
                     said = fault.kind
@@ -206,6 +208,8 @@ class Connection:
         self._wire = wire
         self.fault = None
         self.connects += 1
+        if self.connects > 1:
+            metrics.BUS_RECONNECTS.inc()
         self._announced = True
         self._changed.set()
         logger.info("bus connection up")
@@ -221,6 +225,7 @@ class Connection:
         if self._announced:
             self._announced = False
             if fault.kind is not Kind.CLOSED:  # not by our own wish
+                metrics.BUS_ERRORS.labels(fault.kind.value).inc()
                 logger.warning("bus connection lost: %s", fault)
             for callback in self.on_down:
                 callback(fault)

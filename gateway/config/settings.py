@@ -112,9 +112,10 @@ class Auth(Table, frozen=True, kw_only=True):
     session_token_ttl_s: Annotated[
         int, _doc("How long a session token is good for.", "seconds", ge=60, le=30 * DAY_S)
     ] = 86_400
-    operator_key: Annotated[Secret, _doc("Key for the console's writes and for `calls answer`. Empty: both off.")] = (
-        msgspec.field(default_factory=lambda: Secret(""))
-    )
+    operator_key: Annotated[
+        Secret,
+        _doc("Key of whoever runs this gateway, for the command line: as an API key for every agent. Empty: none."),
+    ] = msgspec.field(default_factory=lambda: Secret(""))
 
     def __post_init__(self) -> None:
         checks.unique("label", [key.label for key in self.api_keys])

@@ -17,7 +17,6 @@ LABELS: Final = {
     "reason": "a name from the table that the counted module owns",
     "outcome": "done, not_started, unknown",
     "transport": "sse, websocket",
-    "script": "the file name of a script in `gateway/bus/lua`",
     "kind": "a kind of redaction: secret, token, name, or the name of a shape's rule",
     "task": "the literal name that a supervised task was given in the source",
     "route": "the template of a route, such as `/v1/sessions/{sid}`",
@@ -60,17 +59,21 @@ CHILD_FAILURES = _counter("child_failures", "Children that did not start, or end
 REGISTRY_REFUSALS = _counter("registry_refusals", "Registries that a child refused: a defect of our narrowing.")
 
 # Calls.
-CALLS_OPEN = _gauge("calls_open", "Calls of this node's children that are not settled.")
-CALLS = _counter("calls", "Calls that were settled on this node, by what is known of the work.", "outcome", "reason")
+CALLS_OPEN = _gauge("calls_open", "Calls that children of this node wait for.")
+CALLS = _counter(
+    "calls",
+    "Calls of this node's children that a client answered or that failed, by what is known of the work.",
+    "outcome",
+    "reason",
+)
 CALL_SECONDS = _histogram("call_seconds", "From the child's frame to its answer, in seconds.", CALL)
-ANSWERS_REFUSED = _counter("answers_refused", "Answers of clients that changed nothing.", "reason")
+ANSWERS_REFUSED = _counter("answers_refused", "Answers of clients that were not valid, by the error's code.", "reason")
 
 # The bus.
-EVENTS = _counter("events", "Events that this node appended to logs.")
-SCRIPT_SECONDS = _histogram("script_seconds", "From sending a script to its answer, in seconds.", FAST, "script")
+BUS_SECONDS = _histogram("bus_seconds", "A small command's way to Redis and back, tried every few seconds.", FAST)
 BUS_CONNECTED = _gauge("bus_connected", "1 while Redis answers.")
 BUS_RECONNECTS = _counter("bus_reconnects", "Connections to Redis that were made again.")
-BUS_ERRORS = _counter("bus_errors", "Commands that Redis refused or did not answer in time.", "reason")
+BUS_ERRORS = _counter("bus_errors", "Connections to Redis that failed or were not made.", "reason")
 GAPS_READ = _counter("gaps_read", "Times that a reader went to the log because a push was missing.")
 
 # Clients.

@@ -17,6 +17,7 @@ from gateway.model.error_texts import CallError, client_says, error_text
 from gateway.model.errors import Refusal
 from gateway.model.redaction import RedactionCollision, Redactor, ours_for_model
 from gateway.model.text import clean_text
+from gateway.observe import metrics
 from gateway.observe.log import get_logger
 
 log = get_logger("answers")
@@ -92,6 +93,7 @@ class Answers:
         what = self._redactor.log_text(clean_text(why.message)[:_WHY_CHARS]).rstrip(".")
         text = self._redactor.log_text(error_text(CallError.REFUSED_ANSWER, what))
         await self._calls.refuse(session_id, client_id, call_id, text)
+        metrics.ANSWERS_REFUSED.labels(why.envelope_code).inc()
         log.info("an answer was refused", session_id=session_id, call_id=call_id, code=why.envelope_code)
 
 

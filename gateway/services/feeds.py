@@ -17,6 +17,7 @@ from gateway.bus.log import Entry, Log
 from gateway.bus.store import Store
 from gateway.model.errors import Code, Refusal
 from gateway.model.events import seq_of
+from gateway.observe import metrics
 from gateway.observe.log import get_logger
 from gateway.services.executing import ExecutingForms
 from gateway.services.tasks import Tasks
@@ -262,6 +263,8 @@ class Reader:
 
         Raises BusUnavailable.
         """
+        if self._caught_up_at is not None:  # it was live: what it missed was pushed and did not come, or came too fast
+            metrics.GAPS_READ.inc()
         page = await self._feeds.replay(self.session_id, self.position, self._page)
         size = sum(len(entry.event) for entry in page)
         if size > _PAGE_BYTES:

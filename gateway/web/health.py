@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.observe import metrics
 from gateway.web.replies import Reply, method_not_allowed
@@ -30,16 +30,17 @@ def _alive() -> Reply:
     return Reply(200, b'{"status":"ok"}')
 
 
-def _metrics() -> Reply:
-    return Reply(200, metrics.render(), content_type=metrics.CONTENT_TYPE.encode())
+def metrics_route(refresh: Callable[[], None]) -> Route:
+    """``/metrics``; ``refresh`` sets what is not counted as it happens."""
+
+    def answer() -> Reply:
+        refresh()
+        return Reply(200, metrics.render(), content_type=metrics.CONTENT_TYPE.encode())
+
+    return Route("/metrics", _Get(answer))
 
 
-def metrics_app() -> ASGIApp:
-    """``/metrics`` alone, for a port of its own."""
-    return _Get(_metrics)
-
-
-def health_routes(problems: Problems, *, with_metrics: bool) -> list[Route]:
+def health_routes(problems: Problems) -> list[Route]:
     """``/healthz``: the process lives. ``/readyz``: 503 with what is in the way, while anything is. They need no
     credential and say nothing that one would guard."""
 
@@ -50,10 +51,7 @@ def health_routes(problems: Problems, *, with_metrics: bool) -> list[Route]:
         reasons = b",".join(_quoted(reason) for reason in found)
         return Reply(503, b'{"status":"not ready","reasons":[%s]}' % reasons, ((b"retry-after", b"1"),))
 
-    routes = [Route("/healthz", _Get(_alive)), Route("/readyz", _Get(ready))]
-    if with_metrics:
-        routes.append(Route("/metrics", _Get(_metrics)))
-    return routes
+    return [Route("/healthz", _Get(_alive)), Route("/readyz", _Get(ready))]
 
 
 def _quoted(text: str) -> bytes:
