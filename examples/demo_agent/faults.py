@@ -36,6 +36,7 @@ class Settings:
     byte_at_a_time: bool = False
     banner: str | None = None  # a line on stdout before any frame
     stderr_bytes: int = 0  # written at the start, whether or not anybody reads them
+    output_s: float | None = None  # the bound for output, in place of 2 s: for what must not depend on the machine
     start_error: str | None = None  # ``initialize`` fails with this code
     most_tools: int | None = None  # a registry of more is refused (``invalid_params``)
     start_s: float = 0.0  # ``initialize`` takes so long
@@ -57,6 +58,8 @@ class Settings:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if self.byte_at_a_time:
             output.piece = 1
+        if self.output_s is not None:
+            output.deadline_s = self.output_s
         write_stderr(self.stderr_bytes)
         if self.die_after_frames is not None:
             output.on_written = self.after_write

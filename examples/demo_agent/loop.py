@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from faults import Settings
-from frames import FRAME_BYTES, OUTPUT_DEADLINE_S
+from frames import FRAME_BYTES
 from output import Output, Overflow
 from service import Service
 
@@ -59,7 +59,7 @@ class Loop:
                 if late is None and closing is not None and self.service.run is None:
                     return 0
                 if late is not None:  # a stalled writer (a fault) stalls its deadline too
-                    late = max(late, self._dumb_until + OUTPUT_DEADLINE_S)
+                    late = max(late, self._dumb_until + self.output.deadline_s)
                 ends = [moment for moment in (late, closing) if moment is not None]
                 if ends and now >= min(ends):
                     return 1

@@ -36,6 +36,7 @@ class Output:
         self.written = 0  # frames that are wholly in the pipe
         self.on_written: Callable[[int], None] | None = None  # hears the count after each frame (faults)
         self.piece = FRAME_PIECE  # bytes per write; the faults make it small
+        self.deadline_s = OUTPUT_DEADLINE_S  # the faults make it long
         self._wake = wake
         self._descriptor = descriptor
         self._queue: deque[tuple[float, bytes]] = deque()
@@ -57,7 +58,7 @@ class Output:
     def queue_bytes(self, data: bytes) -> None:
         """Queue bytes as they are (only faults do that)."""
         with self.room:
-            self._queue.append((time.monotonic() + OUTPUT_DEADLINE_S, data))
+            self._queue.append((time.monotonic() + self.deadline_s, data))
         with contextlib.suppress(BlockingIOError):  # the pipe is full of wakes already
             os.write(self._wake, b"w")
 
@@ -80,7 +81,7 @@ class Output:
     def wait_for_room(self) -> None:
         """Until fewer than half the frames wait; Unavailable after 2,000 ms."""
         with self.room:
-            if not self.room.wait_for(lambda: len(self._queue) < ROOM, OUTPUT_DEADLINE_S):
+            if not self.room.wait_for(lambda: len(self._queue) < ROOM, self.deadline_s):
                 raise Unavailable
 
     def deadline(self) -> float | None:

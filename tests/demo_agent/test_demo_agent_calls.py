@@ -202,11 +202,11 @@ def test_what_the_model_is_shown_of_a_result(peer: Peer) -> None:
 
 def test_a_timeout(peer: Peer) -> None:
     with peer.start() as child:
+        begun = time.monotonic()
         begin(child, step(), {"text": "{{results}}"}, timeout_ms=1_000)
         call = child.event("client.tool.call")
-        begun = time.monotonic()
-        cancel = child.event("client.tool.cancel")
-        assert 0.8 < time.monotonic() - begun < 1.5
+        cancel = child.event("client.tool.cancel", 20)
+        assert 1.0 <= time.monotonic() - begun < 20
         assert cancel["data"] == {**{k: call["data"][k] for k in IDENTITY}, "reason": "timeout"}
         assert child.answer(call)["error"]["code"] == "stale_client_tool_call"
         assert child.finish()["outcome"] == "completed"
@@ -241,12 +241,12 @@ def test_a_cancelled_turn(peer: Peer) -> None:
 
 def test_a_pause_is_cancelled_at_once(peer: Peer) -> None:
     with peer.start() as child:
-        session_id, run_id = begin(child, {"text": "late", "sleep_s": 2})
+        session_id, run_id = begin(child, {"text": "late", "sleep_s": 60})
         child.event("input.persisted")
         begun = time.monotonic()
         child.result("turn.cancel", {"session_id": session_id, "run_id": run_id})
         assert child.finish()["outcome"] == "cancelled"
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 20
 
 
 @pytest.mark.parametrize("way", ["shutdown", "end of input", "frame too large"])

@@ -288,6 +288,20 @@ async def agent_world(url: str, agents: Sequence[Agent], *, prefix: str = "", **
         await gateway.close()
 
 
+@asynccontextmanager
+async def settling_world(url: str, agents: Sequence[Agent], **limits: Any) -> AsyncGenerator[World]:
+    """The same, and when the block is left every session is ended and nothing of it may be left: no process, task,
+    descriptor, call or registration with the reaper. The first agent, a sound one, lives once before the count."""
+    async with agent_world(url, agents, **limits) as made:
+        warm = await made.talk(agents[0].name)  # what lives as long as a node: the reaper, threads, readers
+        await warm.run("echo warm")
+        await warm.close()
+        before = await made.remains()
+        yield made
+        await made.close_all()
+        await made.settles(before)
+
+
 async def eventually(condition: Callable[[], object], within: float = WAIT_S) -> None:
     """Waits for something that nobody tells."""
     async with asyncio.timeout(within):

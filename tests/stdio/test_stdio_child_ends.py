@@ -37,7 +37,7 @@ async def test_a_child_that_does_not_read_is_stalled_and_killed_with_its_own(sta
         child.send(child.protocol.turn_start("s1", ModelText("x" * 16_000)))
     assert await status(other)
     await heard.first(Stalled)
-    assert 0.45 < time.monotonic() - began < 2
+    assert 0.45 < time.monotonic() - began < 20
     with pytest.raises(ChildStalledError):
         child.send(child.protocol.status())
     exited = await heard.first(Exited)
@@ -93,7 +93,7 @@ while True:
     began = time.monotonic()
     exited = await child.stop()
     assert exited == Exited(None, signal.SIGKILL, "stopped", 0)
-    assert 0.9 < time.monotonic() - began < 3
+    assert 0.9 < time.monotonic() - began < 20
     assert heard.of(LostRequest), "SIGTERM came before SIGKILL"
 
 
@@ -148,7 +148,7 @@ async def test_a_job_that_keeps_stdout_open_delays_nobody(start: Start):
     began = time.monotonic()
     exited = await heard.first(Exited)
     assert exited.code == 0
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20
     assert session_members(child.pid) == []
 
 

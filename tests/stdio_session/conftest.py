@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.bus.embedded import EmbeddedServer
-from tests.doubles.agent_world import World, agent_world, demo_agent
+from tests.doubles.agent_world import World, demo_agent, settling_world
 
 
 @pytest.fixture(scope="session")
@@ -22,13 +22,6 @@ def redis_url() -> Iterator[str]:
 
 @pytest.fixture
 async def world(redis_url: str, tmp_path: Path) -> AsyncIterator[World]:
-    """A node with the demo agent. After the test its sessions are ended, and nothing of them may be left: no process,
-    task, descriptor, call or registration with the reaper."""
-    async with agent_world(redis_url, [demo_agent(tmp_path)]) as made:
-        warm = await made.talk()  # what lives as long as a node is there from here on: the reaper, threads, readers
-        await warm.run("echo warm")
-        await warm.close()
-        before = await made.remains()
+    """A node with the demo agent, which is checked for what the test's sessions leave behind."""
+    async with settling_world(redis_url, [demo_agent(tmp_path)]) as made:
         yield made
-        await made.close_all()
-        await made.settles(before)

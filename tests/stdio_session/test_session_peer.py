@@ -12,7 +12,7 @@ import pytest
 from gateway.config.secret import Secret
 from gateway.config.settings import Agent
 from gateway.model.enquiries import AskHistory, History
-from tests.doubles.agent_world import SAY, World, agent_world, answering, call, processes_of, tool
+from tests.doubles.agent_world import SAY, World, answering, call, processes_of, settling_world, tool
 from tests.doubles.scripted_model import scripted_model, write_home
 from tests.doubles.stdio_peers import magi_binary
 
@@ -38,14 +38,8 @@ async def real(redis_url: str, tmp_path: Path, environment: dict[str, str]) -> A
         cwd=str(tmp_path / "{session_id}"),
         env={name: Secret(value) for name, value in environment.items()},
     )
-    async with agent_world(redis_url, [agent]) as made:
-        warm = await made.talk()
-        await warm.run({"text": "warm"})
-        await warm.close()
-        before = await made.remains()
+    async with settling_world(redis_url, [agent]) as made:
         yield made
-        await made.close_all()
-        await made.settles(before)
 
 
 async def test_a_call_goes_round_and_the_next_child_goes_on_with_another_list(real: World):
@@ -82,6 +76,21 @@ async def test_calls_of_subagents_stand_open_side_by_side_and_each_gets_its_own_
     assert (await talk.end(run_id))["type"] == "run_completed"
     positions = [talk.said().index(f"answer-{n}-") for n in range(4)]
     assert positions == sorted(positions)
+
+
+async def test_an_inspection_task_reaches_no_client_by_any_way(real: World):
+    talk = await real.talk()
+    await talk.register(N)
+    ways = [
+        call(arguments={"n": 1}),
+        call("client__use", {"tool": "client__web__x", "arguments": {"n": 1}}),
+        call("client__tools"),
+    ]
+    leaf = json.dumps({"steps": [*ways, {"text": "{{results}}"}]})
+    task = {"intent": "look", "context": leaf, "mode": "inspect"}
+    said = await talk.run({"calls": [{"name": "subagents", "arguments": {"intent": "look", "tasks": [task]}}]}, SAY)
+    assert said.count("cannot invoke") == len(ways)
+    assert talk.of("client_tool_dispatched", "tool_call") == []
 
 
 async def test_code_mode_adds_an_intent_that_a_strict_schema_never_sees(real: World):

@@ -26,7 +26,7 @@ async def test_a_cancel_ends_the_active_run_then_the_oldest_that_waits(world: Wo
     await talk.event("run_started", run_id=active)
     began = time.monotonic()
     assert await talk.cancel() == active
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert (await talk.end(active))["type"] == "run_cancelled"
     await talk.event("run_started", run_id=waiting)
     assert await talk.cancel() == waiting
