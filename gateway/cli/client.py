@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -22,28 +22,35 @@ READ_BYTES = 64 * 1024 * 1024
 
 
 class Gateway:
-    """One gateway and the key for it, from ``TOOLRELAY_URL`` and ``TOOLRELAY_API_KEY``. Use as a context."""
+    """One gateway and the key for it, from ``TOOLRELAY_URL`` and ``TOOLRELAY_API_KEY``. Use as a context.
 
-    def __init__(self) -> None:
-        self.url = (os.environ.get("TOOLRELAY_URL") or DEFAULT_URL).rstrip("/")
+    ``url`` stands for the variable; ``must_have_key`` false asks without a key where there is none.
+    """
+
+    def __init__(self, url: str = "", *, must_have_key: bool = True) -> None:
+        self.url = (url or os.environ.get("TOOLRELAY_URL") or DEFAULT_URL).rstrip("/")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Usage("TOOLRELAY_URL must be http://… or https://…")
+            raise Usage(f"{'the address' if url else 'TOOLRELAY_URL'} must be http://… or https://…")
         text = os.environ.get("TOOLRELAY_API_KEY", "")
-        if not text:
+        self.has_key = bool(text)
+        if not text and must_have_key:
             raise Usage("TOOLRELAY_API_KEY is not set; it holds the API key (or env:NAME, file:PATH)")
         try:
-            key = Secret.resolve(text, environ=os.environ, base=Path.cwd())
+            key = Secret.resolve(text, environ=os.environ, base=Path.cwd()) if text else Secret("")
         except ValueError as error:
             raise Usage(f"TOOLRELAY_API_KEY: {error}") from None
         if not key.reveal().isascii() or not key.reveal().isprintable():
             raise Usage("TOOLRELAY_API_KEY must be printable ASCII")
+        # A key for this machine's own gateway must not go through a proxy.
+        local = is_loopback(parts.hostname)
+        self.proxy: Literal[True] | None = None if local else True
+        """What ``websockets`` is to make of the environment's proxies: None for none."""
         self._http = httpx.Client(
             base_url=self.url,
-            headers={"authorization": f"Bearer {key.reveal()}"},
+            headers={"authorization": f"Bearer {key.reveal()}"} if self.has_key else {},
             timeout=TIMEOUT_S,
-            # A key for this machine's own gateway must not go through a proxy.
-            trust_env=not is_loopback(parts.hostname),
+            trust_env=not local,
         )
 
     def __enter__(self) -> "Gateway":
@@ -53,17 +60,31 @@ class Gateway:
         self._http.close()
 
     def ask(
-        self, method: str, path: str, *, query: dict[str, str | int] | None = None, keyed: bool = False
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str | int] | None = None,
+        body: object = None,
+        keyed: bool = False,
     ) -> dict[str, Any]:
-        """One request without a body; the answer's object, empty for 204. Raises ``Failure``."""
+        """One request; the answer's object, empty for 204. Raises ``Failure``."""
         headers = {"idempotency-key": str(uuid4())} if keyed else {}
         try:
-            response = self._http.request(method, path, params=query, headers=headers)
+            response = self._http.request(method, path, params=query, json=body, headers=headers)
         except httpx.HTTPError as error:
             raise Failure(f"{self.url} does not answer ({type(error).__name__})") from None
         if response.status_code == 204:
             return {}
         return _answer(response.status_code, response.content)
+
+    def status(self, path: str) -> tuple[int, bytes]:
+        """What a path answers, whatever it is. Raises ``Failure`` when nothing does."""
+        try:
+            response = self._http.get(path)
+        except httpx.HTTPError as error:
+            raise Failure(f"{self.url} does not answer ({type(error).__name__})") from None
+        return response.status_code, response.content
 
     def items(self, path: str, *, limit: int, query: dict[str, str | int] | None = None) -> list[dict[str, Any]]:
         """Items of a list, page by page, at most ``limit``."""

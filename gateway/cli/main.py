@@ -8,10 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gateway.cli import agents, calls, config, demo, serve, sessions, token, version
+from gateway.cli import agents, calls, config, demo, doctor, serve, sessions, token, version
 from gateway.cli.output import Failure, Usage, say
 
-COMMANDS = (serve, demo, config, agents, sessions, calls, token, version)
+COMMANDS = (serve, demo, doctor, config, agents, sessions, calls, token, version)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,6 +19,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="toolrelay",
         description="A gateway that lets browsers, extensions and workers answer the tool calls of local agents.",
+        epilog="doctor, agents, sessions, calls and token ask the gateway at TOOLRELAY_URL (http://127.0.0.1:8080), "
+        "with the key in TOOLRELAY_API_KEY. Exit codes: 0 fine, 1 failed, 2 usage.",
         allow_abbrev=False,
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True)

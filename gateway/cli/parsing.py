@@ -33,6 +33,13 @@ def identifier(text: str) -> str:
         raise argparse.ArgumentTypeError("must be a uuid") from None
 
 
+def position(text: str) -> int:
+    """A place in a log: a whole number, 0 before the first event."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError("must be a whole number, 0 or more")
+    return int(text)
+
+
 def count(text: str) -> int:
     """A whole number above 0."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:

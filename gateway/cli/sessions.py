@@ -2,17 +2,10 @@
 
 import argparse
 import json
-import sys
-import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from gateway.cli.parsing import Commands, add, count, identifier
+from gateway.cli.parsing import Commands, add, count, identifier, position
 
-if TYPE_CHECKING:
-    from gateway.cli.client import Gateway
-
-RETRY_MIN_S = 1.0
-RETRY_MAX_S = 30.0
 SUMMARY_CHARS = 160
 
 
@@ -26,7 +19,7 @@ def register(commands: Commands) -> None:
     listing.set_defaults(run=run_list)
     tail = add(actions, "tail", "follow a session's log")
     tail.add_argument("session", metavar="SESSION", type=identifier, help="the session's id")
-    tail.add_argument("--after-seq", metavar="N", type=int, help="begin after this position; 0 is the whole log")
+    tail.add_argument("--after-seq", metavar="N", type=position, help="begin after this position; 0 is the whole log")
     tail.add_argument("--json", action="store_true", help="one JSON object a line")
     tail.set_defaults(run=run_tail)
 
@@ -43,63 +36,25 @@ def run_list(arguments: argparse.Namespace) -> int:
 
 
 def run_tail(arguments: argparse.Namespace) -> int:
-    """Follow the log; a stream that breaks goes on from its position. Ends by Ctrl-C or a final refusal."""
+    """Follow the log. Ends by Ctrl-C or a final refusal."""
     from gateway.cli.client import Gateway
+    from gateway.cli.following import follow
 
     with Gateway() as gateway:
-        position: int | None = None
-        wait_s = RETRY_MIN_S
-        while True:
-            before = position
-            try:
-                position = _follow(gateway, arguments, position)
-            except _Broken as broken:
-                position = broken.position
-            wait_s = RETRY_MIN_S if position != before else min(2 * wait_s, RETRY_MAX_S)
-            print(f"toolrelay: the stream ended; asking again in {wait_s:g} s", file=sys.stderr)
-            time.sleep(wait_s)
+        for event in follow(gateway, arguments.session, arguments.after_seq):
+            show(event, as_json=arguments.json)
+    return 0
 
 
-class _Broken(Exception):
-    """The stream broke after ``position``."""
-
-    def __init__(self, position: int | None) -> None:
-        super().__init__()
-        self.position = position
-
-
-def _follow(gateway: "Gateway", arguments: argparse.Namespace, position: int | None) -> int | None:
-    query = {"after_seq": arguments.after_seq} if arguments.after_seq is not None else {}
-    data: list[bytes] = []
-    try:
-        for line in gateway.lines(f"/v1/sessions/{arguments.session}/events/stream", query=query, last_id=position):
-            field, _, value = line.partition(b":")
-            value = value.removeprefix(b" ")
-            if field == b"id" and value.isdigit():
-                position = int(value)
-            elif field == b"data":
-                data.append(value)
-            elif not line and data:
-                position = _show(b"\n".join(data), position, as_json=arguments.json)
-                data = []
-    except ConnectionError:
-        raise _Broken(position) from None
-    return position
-
-
-def _show(data: bytes, position: int | None, *, as_json: bool) -> int | None:
-    from gateway.cli.output import Failure, cut, printable
-
-    try:
-        event: Any = json.loads(data)
-        seq, kind = int(event["seq"]), str(event["type"])
-    except (ValueError, TypeError, KeyError):
-        raise Failure("the stream sent what is no event") from None
+def show(event: dict[str, Any], *, as_json: bool) -> None:
+    """One event on one line; with ``as_json`` whole."""
     if as_json:
         print(json.dumps(event, separators=(",", ":")), flush=True)
-    else:
-        print(f"{seq:>6}  {printable(kind):<22} {cut(printable(summary(event)), SUMMARY_CHARS)}".rstrip(), flush=True)
-    return max(seq, position or 0)
+        return
+    from gateway.cli.output import cut, printable
+
+    text = cut(printable(summary(event)), SUMMARY_CHARS)
+    print(f"{event['seq']:>6}  {printable(event['type']):<22} {text}".rstrip(), flush=True)
 
 
 def summary(event: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ class Asked:
     method: str
     path: str
     headers: dict[str, str]
+    body: bytes = b""
 
 
 @dataclass
@@ -35,9 +36,12 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
     state = Double()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
         def do_GET(self) -> None:
             headers = {name.lower(): value for name, value in self.headers.items()}
-            state.asked.append(Asked(self.command, self.path, headers))
+            sent = self.rfile.read(int(headers.get("content-length", 0)))
+            state.asked.append(Asked(self.command, self.path, headers, sent))
             key = f"{self.command} {self.path}"
             status, body = state.answers.get(
                 key, (404, {"error": {"code": "not_found", "message": "there is no such thing here"}})

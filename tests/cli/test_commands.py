@@ -13,7 +13,7 @@ import pytest
 
 from gateway import __version__
 from gateway.auth.tokens import mint_api_key, mint_session_token
-from gateway.cli import sessions
+from gateway.cli import following
 from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_help_is_light() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    for word in ("serve", "demo", "config", "agents", "sessions", "calls", "token", "version"):
+    for word in ("serve", "demo", "doctor", "config", "agents", "sessions", "calls", "token", "version"):
         assert f"    {word}" in ended.stdout
 
 
@@ -271,7 +271,6 @@ def test_sessions_tail_goes_on_where_it_broke(
     command: "Command", double: "Double", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(sessions.time, "sleep", waits.append)
     block = {"type": "text", "data": {"text": "a\u2028b \x1b[31m"}}
     first = (
         b"retry: 1\nid: 0\n\n: beat\n\n"
@@ -290,7 +289,7 @@ def test_sessions_tail_goes_on_where_it_broke(
         if len(waits) == 2:
             double.answers.clear()  # the session is gone: a final refusal ends the command
 
-    monkeypatch.setattr(sessions.time, "sleep", stop)
+    monkeypatch.setattr(following.time, "sleep", stop)
     ended = command("sessions", "tail", SID, "--after-seq", "0")
     assert ended.code == 1
     assert "there is no such thing here (404 not_found)" in ended.err
