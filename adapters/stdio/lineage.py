@@ -63,13 +63,16 @@ class Lineage:
         current = self.current
         if current is not None and current.alive and self._serves(current, catalog):
             return current
-        await self._services.capacity.take(self._session_id, wait_s=self._services.limits.start_wait_s)
+        # The pause first: what does not start takes no place from what would.
         await asyncio.sleep(BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)])
+        await self._services.capacity.take(self._session_id, wait_s=self._services.limits.start_wait_s)
         try:
             generation = await self._replace(catalog)
         except RunFailure as failure:
             self._failures += 1
             failure.count()
+            if self.current is None:
+                self._services.capacity.free(self._session_id)
             raise
         self._failures = 0
         return generation

@@ -193,6 +193,20 @@ async def test_a_child_that_does_not_start_is_tried_again_after_longer_and_longe
         await talk.close()
 
 
+async def test_a_pause_after_failures_holds_no_place(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lineage, "BACKOFF_S", (0.0, 600.0))
+    agents = [demo_agent(tmp_path), demo_agent(tmp_path, "broken", faults={"start_error": "provider_unavailable"})]
+    async with agent_world(redis_url, agents, max_children=1) as world:
+        broken, sound = await world.talk("broken"), await world.talk()
+        await broken.end(await broken.say("hello"))
+        waiting = await broken.say("hello again")
+        await broken.event("run_started", run_id=waiting)
+        assert await sound.run("echo here") == "here"
+        await broken.cancel()
+        assert (await broken.end(waiting))["type"] == "run_cancelled"
+        await world.close_all()
+
+
 async def test_a_child_is_replaced_between_runs_before_its_request_ids_are_spent(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):

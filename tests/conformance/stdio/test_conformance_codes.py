@@ -9,25 +9,8 @@ import pytest
 
 from adapters.stdio.frames import ERROR_CODES
 from gateway.model.clean import ModelText
+from tests.doubles.stdio_demo_alone import CODES
 from tests.doubles.stdio_subject import CALL, SAY, Life, Subject
-
-DEMO_ALONE = {
-    "startup_failed": "a fault inside its start",
-    "profile_invalid": "no profile is asked for by these settings",
-    "mcp_unavailable": "MCP is off, and a server that fails does not fail the start",
-    "content_limit": "8 MiB of text: its compaction begins at one",
-    "operation_cancelled": "an operation that takes long enough to be cancelled",
-    "discovery_limit": "more sessions than its bound of 256 directories' worth",
-    "discovery_unavailable": "a folder that cannot be read; tests run as a user who may read all",
-    "discovery_record_bytes": "a record of 8 MiB",
-    "discovery_page_bytes": "one session's entry beyond 32 KiB",
-    "catalog_limit": "a provider's catalog, which cannot be filled offline",
-    "catalog_unavailable": "a provider's catalog, which cannot be filled offline",
-    "effort_unsupported": "a model of its catalog, which cannot be filled offline",
-    "persistence_failed": "a disk that is full or not writable; tests run as a user who may write all",
-    "output_unavailable": "a reader that does not read; ours always does",
-}
-"""What the real child cannot be brought to offline, and why."""
 
 Case = Callable[[Subject], Awaitable[str]]
 CASES: dict[str, Case] = {}
@@ -314,7 +297,7 @@ async def test_a_code_comes_about(subject: Subject, code: str):
     assert await CASES[code](subject) == code
 
 
-@pytest.mark.parametrize("code", sorted(DEMO_ALONE))
+@pytest.mark.parametrize("code", sorted(CODES))
 async def test_a_code_that_only_the_demo_agent_can_be_brought_to(demo: Subject, code: str):
     life = await demo.begin()
     await life.turn({"fail": {"code": code, "persistence": "degraded"}})
@@ -323,5 +306,5 @@ async def test_a_code_that_only_the_demo_agent_can_be_brought_to(demo: Subject, 
 
 
 def test_every_code_that_the_adapter_knows_has_its_case():
-    assert set(CASES) | set(DEMO_ALONE) == ERROR_CODES
-    assert not set(CASES) & set(DEMO_ALONE)
+    assert set(CASES) | set(CODES) == ERROR_CODES
+    assert not set(CASES) & set(CODES)

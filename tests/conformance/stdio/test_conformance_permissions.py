@@ -1,8 +1,8 @@
 """What stands between a model and a client's tool inside the child: its hooks, and the permissions of a delegated task
 that is resumed (stdio protocol, Client tools).
 
-A delegated task of the real child is a session of its own below ``sessions/subagents``. Resuming one is opening it: its
-file is put among the sessions, as its storage repair would.
+A delegated task of the real child is a session of its own below ``sessions/subagents``. Resuming one is opening it:
+its file is put among the sessions first.
 """
 
 import json
@@ -16,9 +16,6 @@ import pytest
 from adapters.stdio.frames import Activity, ToolCall
 from adapters.stdio.requests import ToolDescriptor
 from tests.doubles.stdio_subject import CALL, SAY, Life, Subject, X
-
-DEMO_ALONE = {"a hook that rewrites arguments": "its hooks watch and refuse; what they print is not read back"}
-"""What the real child cannot be brought to offline, and why."""
 
 Y = ToolDescriptor("client__y", "A tool.", b'{"type":"object"}', 2_000)
 LIMIT = 16_384

@@ -25,15 +25,9 @@ from adapters.stdio.frames import (
     ToolCancel,
     ToolCard,
 )
+from tests.doubles.stdio_demo_alone import WORDS
 from tests.doubles.stdio_subject import CALL, SAY, Subject, X
 
-DEMO_ALONE = {
-    "approval.requested": "its bash protection asks, which needs a second model that judges",
-    "run_finished": "it waits for all its calls before it finishes a run",
-    "degraded": "a disk that fails after the input was written",
-    "not_started": "a disk that fails before",
-}
-"""What the real child cannot be brought to offline, and why."""
 SEEN: set[str] = set()
 
 
@@ -216,8 +210,8 @@ def test_every_event_reason_outcome_and_persistence_has_its_case():
     words = {*RUN_EVENTS, *get_args(CancelReason), *get_args(Outcome), *get_args(Persistence)}
     if not SEEN:
         pytest.skip("run with the cases of this file")
-    assert SEEN | set(DEMO_ALONE) == words
-    assert not SEEN & set(DEMO_ALONE)
+    assert SEEN | set(WORDS) == words
+    assert not SEEN & set(WORDS)
 
 
 # The real child alone.
