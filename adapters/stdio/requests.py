@@ -211,7 +211,10 @@ def encode_request(request_id: str, method: Method, params: Struct) -> bytes:
         raise UnfitError("a lone surrogate") from None
     if len(data) > CHILD_INPUT_FRAME_BYTES:
         raise TooLargeError("frame_bytes", len(data), CHILD_INPUT_FRAME_BYTES)
-    if deeper_than(data, CHILD_JSON_DEPTH):
+    # A result's text is long and has no depth; what can have some is its structured value, two levels in.
+    nested = params.structured if isinstance(params, AnswerCall) else data
+    inside = CHILD_JSON_DEPTH if nested is data else CHILD_JSON_DEPTH - 2
+    if nested is not UNSET and deeper_than(bytes(nested), inside):
         raise TooLargeError("json_depth", CHILD_JSON_DEPTH + 1, CHILD_JSON_DEPTH)
     return data + b"\n"
 

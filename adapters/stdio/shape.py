@@ -8,24 +8,17 @@ import json
 
 import msgspec
 
+from gateway.model.strictjson import occurrences, outside_strings
+
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
-
-
-def skeleton(text: bytes) -> bytes:
-    """``text`` without its strings: what is left has brackets, colons and commas as structure only.
-
-    Of text that is no JSON it is right up to where a decoder stops. (Without escaped backslashes and quotes, every
-    other piece between quotes is a string; five times as fast as an expression that reads strings.)
-    """
-    return b"".join(text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
 
 
 def deeper_than(text: bytes, limit: int) -> bool:
     """Whether ``text`` nests more than ``limit`` containers. Linear; needs no valid JSON."""
-    if text.count(b"{") + text.count(b"[") <= limit:
+    if occurrences(text, b"{") + occurrences(text, b"[") <= limit:
         return False
     depth = 0
-    for byte in skeleton(text).translate(None, _NOT_BRACKETS):
+    for byte in outside_strings(text).translate(None, _NOT_BRACKETS):
         if byte in b"{[":
             depth += 1
             if depth > limit:
@@ -37,7 +30,7 @@ def deeper_than(text: bytes, limit: int) -> bool:
 
 def members(text: bytes) -> int:
     """How many members all objects of ``text`` have together, each spelling of a name counted."""
-    return skeleton(text).count(b":")
+    return outside_strings(text).count(b":")
 
 
 class _RepeatedError(Exception):

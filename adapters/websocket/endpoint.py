@@ -27,8 +27,9 @@ from gateway.observe import metrics
 __all__ = ["SocketServices", "Sockets", "endpoint"]
 
 EXTENSION: Final = "toolrelay.socket"
-"""An ASGI extension of our own server: ``set_max_size(bytes)``, so that a frame is refused before it is read, and
-``send_text(bytes)``, so that a frame is neither decoded nor encoded again on its way out."""
+"""An ASGI extension of our own server: ``set_max_size(bytes)``, so that a frame is refused before it is read;
+``send_text(bytes)``, so that a frame is neither decoded nor encoded again on its way out, and ``send_now(bytes)``, the
+same where it need not wait; ``take_by(take)``, where ``take(bytes)`` says whether it took a message that came."""
 
 _BEARER: Final = "bearer."
 
@@ -65,6 +66,9 @@ class Sockets:
 
         socket = Socket(self._services, receive, send, peer, next(self._numbers), opened=opened)
         socket.send_text = extension.get("send_text")
+        socket.outbound.send_now = extension.get("send_now")
+        if (take_by := extension.get("take_by")) is not None:
+            take_by(socket.take)
         self.open.add(socket)
         self._empty.clear()
         metrics.SOCKETS.inc()

@@ -127,8 +127,7 @@ class Machine:
             raise Closing(Close.TOO_LARGE)
         if not self._rate.take(now) or not self._count():
             raise Closing(Close.TOO_MANY)
-        raw = replace_surrogates(raw)
-        value = _strict(raw)
+        raw, value = _strict(raw)
         number = value["id"]
         try:
             op = _typed(value)
@@ -187,18 +186,22 @@ class _Structured(msgspec.Struct, frozen=True):
     structured: msgspec.Raw
 
 
-def _strict(raw: bytes) -> dict[str, Any]:
+def _strict(raw: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The frame, its lone surrogates mended (bridge 6), and what it says. Raises Closing."""
     try:
         value = parse_json(raw, max_bytes=limits.SOCKET_FRAME_BYTES * 2)  # mending may have made it longer
     except Refusal:
-        raise Closing(Close.MALFORMED) from None
+        mended = replace_surrogates(raw)
+        if mended == raw:
+            raise Closing(Close.MALFORMED) from None
+        return _strict(mended)
     if not isinstance(value, dict):
         raise Closing(Close.MALFORMED)
     frame = cast("dict[str, Any]", value)
     number = frame.get("id")
     if not isinstance(frame.get("op"), str) or not isinstance(number, int) or isinstance(number, bool):
         raise Closing(Close.MALFORMED)
-    return frame
+    return raw, frame
 
 
 def _typed(value: dict[str, Any]) -> wire.Op:

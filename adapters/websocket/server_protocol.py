@@ -1,21 +1,25 @@
 """Our form of uvicorn's WebSocket connection: the close codes and bounds that ASGI has no word for.
 
-Give the class to uvicorn as ``ws=``. It differs in six things. A frame beyond the bound closes with 4413 before it is
+Give the class to uvicorn as ``ws=``. It differs in seven things. A frame beyond the bound closes with 4413 before it is
 read whole, and the bound is the endpoint's to set (8 KiB before the first attach). A pong that does not come closes
 with 4408. A connection that is closing is aborted after a while, however little its peer reads. A message
 in very many fragments costs what one in one piece costs. Binary frames and bad
-UTF-8 are as the protocol has them. What is sent in one turn of the loop is one write. Must never look into a message.
+UTF-8 are as the protocol has them. What is sent in one turn of the loop is one write. A text frame goes straight to
+an endpoint that takes it, past ASGI's queue and the pause of reading that each message costs there. Must never look
+into a message.
 """
 
 import asyncio
 import logging
+import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.exceptions import InvalidState
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from adapters.websocket.endpoint import EXTENSION
@@ -24,6 +28,18 @@ from adapters.websocket.protocol import Close
 LINGER_S: Final = 10.0
 WRITE_BYTES: Final = 64 * 1024
 """So much waits for the turn's end at most; then it is written, so that the transport can say that it has enough."""
+
+
+_TEXT: Final = 0x81  # a whole message in one frame
+_MIDDLE: Final = struct.Struct("!BBH").pack
+_LONG: Final = struct.Struct("!BBQ").pack
+
+
+def _text_head(size: int) -> bytes:
+    """What stands before ``size`` bytes of text that a server sends (RFC 6455, 5.2)."""
+    if size < 126:
+        return bytes((_TEXT, size))
+    return _MIDDLE(_TEXT, 126, size) if size < 65_536 else _LONG(_TEXT, 127, size)
 
 
 class _Conn(ServerProtocol):
@@ -40,6 +56,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._unwritten = 0  # bytes of text frames that wait for the end of this turn of the loop
+        self._take: Callable[[bytes], bool] | None = None
         self.conn = _Conn(
             extensions=self.conn.available_extensions,
             max_size=self.config.ws_max_size,
@@ -53,21 +70,45 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.scope["extensions"][EXTENSION] = {  # pyright: ignore
                 "set_max_size": self._set_max_size,
                 "send_text": self._send_text,
+                "send_now": self._send_now,
+                "take_by": self._take_by,
             }
 
     def _set_max_size(self, size: int) -> None:
         self.conn.max_message_size = size
 
+    def _take_by(self, take: Callable[[bytes], bool]) -> None:
+        self._take = take
+
+    def send_receive_event_to_app(self) -> None:
+        """A whole message: to who takes it, else by ASGI's queue, behind whatever waits there."""
+        if self._take is not None and self.curr_msg_data_type == "text" and not self.close_sent and self.queue.empty():
+            message = bytes(self.frames[0] if len(self.frames) == 1 else b"".join(self.frames))
+            if _is_utf8(message) and self._take(message):
+                self.frames = []
+                return
+        super().send_receive_event_to_app()
+
     async def _send_text(self, data: bytes) -> None:
         """A text frame of UTF-8. Raises ClientDisconnected, as ``send`` does."""
         if not self.writable.is_set():
             await self.writable.wait()
-        if self.disconnected or self.close_sent:
+        if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
             raise ClientDisconnected
-        try:
+        self._put(data)
+
+    def _send_now(self, data: bytes) -> bool:
+        """The same without waiting; false, and nothing is sent, where ``send_text`` would wait or raise."""
+        if self.disconnected or self.close_sent or not self.writable.is_set() or self.conn.state is not State.OPEN:
+            return False
+        self._put(data)
+        return True
+
+    def _put(self, data: bytes) -> None:
+        if self.conn.extensions:
             self.conn.send_text(data)
-        except InvalidState:
-            raise ClientDisconnected from None
+        else:
+            self.conn.writes.append(_text_head(len(data)) + data)
         if not self._unwritten:
             self.loop.call_soon(self._write)
         self._unwritten += len(data)
@@ -117,3 +158,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _abort(self) -> None:
         if not self.disconnected:
             self.transport.abort()
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

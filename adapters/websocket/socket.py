@@ -46,6 +46,7 @@ class Socket:
         "_gone",
         "_keepalive",
         "_lanes",
+        "_listens",
         "_machine",
         "_op_bytes",
         "_opened",
@@ -91,6 +92,7 @@ class Socket:
         self._keepalive: asyncio.TimerHandle | None = None
         self._patience: asyncio.Timeout | None = None
         self._close: Close | None = None
+        self._listens = False  # the reading side waits for a frame, and for nothing else
         self._gone = False
 
     # --- life
@@ -157,7 +159,11 @@ class Socket:
     async def _read(self) -> None:
         loop = asyncio.get_running_loop()
         while self._close is None:
-            message = await self._receive()
+            self._listens = True
+            try:
+                message = await self._receive()
+            finally:
+                self._listens = False
             if message["type"] == "websocket.disconnect":
                 self._gone = True
                 return
@@ -165,17 +171,33 @@ class Socket:
             if text is None:
                 raise Closing(Close.MALFORMED)
             what = self._machine.receive(text.encode(), loop.time())
-            if isinstance(what, bytes):
-                self.outbound.answer(what)
-            elif not self._machine.open:
-                await self._before_attach(what)
+            if isinstance(what, bytes) or self._machine.open:
+                self._received(what)
             else:
-                self._ops += 1
-                self._op_bytes += what.size
-                self._submit(what)
+                await self._before_attach(what)
             while self._full():
                 self._waiting = loop.create_future()
                 await self._waiting
+
+    def take(self, frame: bytes) -> bool:
+        """A text frame, past ``receive``: false while it has to come that way, since something else is in hand, or
+        there is no room."""
+        if not self._listens or not self._machine.open or self._full():
+            return False
+        if self._close is None:
+            try:
+                self._received(self._machine.receive(frame, asyncio.get_running_loop().time()))
+            except Closing as closing:
+                self.close(closing.close)
+        return True
+
+    def _received(self, what: Work | bytes) -> None:
+        if isinstance(what, bytes):
+            self.outbound.answer(what)
+            return
+        self._ops += 1
+        self._op_bytes += what.size
+        self._submit(what)
 
     def _full(self) -> bool:
         if self.outbound.finished:

@@ -78,14 +78,13 @@ class Answers:
         self, call_id: str, text: str, structured: bytes | None, *, is_error: bool
     ) -> tuple[str, bytes, events.EventPayload]:
         """An answer as it is recorded: its digest, what the child is to get, what the log shows."""
-        clean = clean_text(text)
+        told, logged = self._redactor.result_text(clean_text(text))
         try:
             hidden = self._redactor.model_json(structured) if structured is not None else None
-            said = self._redactor.model_text(clean)
-            answer = Answer(ModelText(client_says(said)) if is_error else said, is_error, hidden)
+            answer = Answer(ModelText(client_says(told)) if is_error else told, is_error, hidden)
         except RedactionCollision:
             answer = Answer(_COLLISION, True, None)
-        shown = events.tool_result(call_id, self._redactor.log_text(clean), is_error=answer.is_error)
+        shown = events.tool_result(call_id, logged, is_error=answer.is_error)
         return _digest(text, is_error, structured), _encode(answer), shown
 
     async def refuse(self, session_id: str, client_id: str, call_id: str, why: Refusal) -> None:

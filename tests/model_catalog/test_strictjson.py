@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.model.errors import Code, Refusal
-from gateway.model.strictjson import check_json, compact, json_depth, parse_json, replace_surrogates
+from gateway.model.strictjson import (
+    check_json,
+    compact,
+    json_depth,
+    outside_strings,
+    parse_json,
+    replace_surrogates,
+)
 
 
 def refused(raw: bytes, **bounds: int) -> Refusal:
@@ -182,3 +189,41 @@ def test_a_bomb_of_a_megabyte_is_refused_at_once() -> None:
     start = time.process_time()
     refused(b"[" * (1 << 20))
     assert time.process_time() - start < 3
+
+
+PROSE = 'He said: "{[ C:\\dir ]}", and left.\n' * 120  # long enough for the way of long texts
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"text":%b,"text":1}',
+        b'{"a":"\\u003a","text":%b,"a":1}',
+        b'{"a":1,"text":%b,"a":"\\u003A"}',
+        b'{"text":%b,"inner":{"b":1,"b":"\\u003a"}}',
+        b'{"text":%b,"number":' + b"7" * 309 + b"}",
+        b'{"text":%b,"deep":' + b"[" * 300 + b"]" * 300 + b"}",
+    ],
+)
+def test_a_long_text_hides_nothing(raw: bytes) -> None:
+    assert refused(raw % json.dumps(PROSE).encode()).code is Code.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("more", [b"", b',"a":"\\u003a\\u003A"', b',"inner":{"x":"1:2"},"b":[{"y":":"}]'])
+def test_a_long_text_is_taken_as_it_is(more: bytes) -> None:
+    raw = b'{"text":%b%b}' % (json.dumps(PROSE).encode(), more)
+    assert parse_json(raw) == json.loads(raw)
+
+
+@given(st.lists(st.text(alphabet='"\\:{}[]a', max_size=12), max_size=8), st.booleans())
+def test_what_is_outside_of_strings_does_not_depend_on_the_length(texts: list[str], long: bool) -> None:
+    value = {"texts": texts, "filled": "f" * (3_000 if long else 0)}
+    outside = outside_strings(json.dumps(value, separators=(",", ":")).encode())
+    assert outside == b"{:[" + b"," * max(0, len(texts) - 1) + b"],:}"
+
+
+def test_a_run_of_backslashes_costs_linear_time() -> None:
+    raw = b'{"a":"' + b"\\\\" * 400_000 + b'"}'
+    began = time.process_time()
+    assert outside_strings(raw) == b"{:}"
+    assert time.process_time() - began < 1

@@ -295,6 +295,41 @@ async def test_answers_go_before_events() -> None:
     await tasks.aclose()
 
 
+async def test_what_does_not_go_at_once_goes_by_the_writer() -> None:
+    """While nothing waits a frame goes in the turn in which it came; a peer that takes no more loses nothing."""
+    tasks, peer, log = Tasks(), _Peer(), _Log()
+    at_once = 0
+
+    def send_now(frame: bytes) -> bool:
+        nonlocal at_once
+        if not at_once:
+            return False
+        at_once -= 1
+        peer.frames.append(json.loads(frame))
+        return True
+
+    outbound = Outbound(peer.take, lambda _a, _s: None, tasks)
+    outbound.send_now = send_now
+    attachment = _attach(log, outbound, 0, [])
+    writer = tasks.spawn("websocket.writer", outbound.run())
+    outbound.start(attachment)
+    await asyncio.sleep(0)  # the writer waits
+    at_once = 3
+    log.add()
+    outbound.answer(protocol.ok(7, b"{}"))
+    assert [frame.get("id") or frame["event"]["seq"] for frame in peer.frames] == [1, 7], "no turn of the loop between"
+    assert outbound.bytes_waiting == 0
+    # Three events in one push: one goes, the writer sends the others, and none of them twice.
+    log.feed.receive(b"E" + b"\n".join(b'{"seq":%d,"type":"custom"}' % seq for seq in (2, 3, 4)))
+    assert attachment.sent == 2
+    outbound.answer(protocol.ok(8, b"{}"))
+    await until(lambda: attachment.sent == 4)
+    assert [frame.get("id") or frame["event"]["seq"] for frame in peer.frames] == [1, 7, 2, 8, 3, 4]
+    outbound.finish()
+    await writer
+    await tasks.aclose()
+
+
 async def test_an_idle_socket_is_small(bus_world: World) -> None:
     """What this side allocates for a socket that is attached and waits; the server's own connection is apart."""
     import tracemalloc

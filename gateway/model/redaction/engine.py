@@ -42,6 +42,11 @@ class Redactor:
         """Text for a child: known secrets and shapes."""
         return ModelText(self._text(text))
 
+    def result_text(self, text: str) -> tuple[ModelText, LogText]:
+        """A result for a child and for the log: the same is hidden in both, so it is searched once."""
+        hidden = self._text(text)
+        return ModelText(hidden), LogText(hidden)
+
     def diagnostic(self, text: str) -> DiagnosticText:
         """Text for the process' own logs, metrics and error bodies: as ``log_text``."""
         return DiagnosticText(self._text(text))
