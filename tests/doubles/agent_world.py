@@ -27,7 +27,7 @@ from gateway.services.feeds import Delta, Reader
 from gateway.services.offers import Offer
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo_agent"
-WAIT_S = 20.0
+WAIT_S = 60.0
 ENDS = ("run_completed", "run_cancelled", "run_failed")
 Event = dict[str, Any]
 
@@ -240,7 +240,7 @@ class World:
             len(self.gateway._reaper.sessions),
         )
 
-    async def settles(self, before: Remains, within: float = 12.0) -> None:
+    async def settles(self, before: Remains, within: float = 30.0) -> None:
         """Everything is as before, within a bound; says what is not."""
         end = asyncio.get_running_loop().time() + within
         while (now := await self.remains()) != before:

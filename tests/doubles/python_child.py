@@ -54,10 +54,10 @@ class Listener:
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 
-    async def first(self, kind: type[Any], within: float = 10.0) -> Any:
+    async def first(self, kind: type[Any], within: float = 30.0) -> Any:
         return (await self.many(kind, 1, within))[0]
 
-    async def many(self, kind: type[Any], count: int, within: float = 10.0) -> list[Any]:
+    async def many(self, kind: type[Any], count: int, within: float = 30.0) -> list[Any]:
         async with asyncio.timeout(within):
             while len(found := self.of(kind)) < count:
                 self._changed.clear()
@@ -79,13 +79,13 @@ def state_of(pid: int) -> str:
         return ""
 
 
-async def until(condition: Callable[[], object], within: float = 5.0) -> None:
+async def until(condition: Callable[[], object], within: float = 20.0) -> None:
     async with asyncio.timeout(within):
         while not condition():
             await asyncio.sleep(0.01)
 
 
-async def status(child: Child, timeout: float = 5.0) -> Status:
+async def status(child: Child, timeout: float = 20.0) -> Status:
     result = await child.request(child.protocol.status(), timeout)
     assert isinstance(result, Status)
     return result

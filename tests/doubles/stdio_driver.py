@@ -20,7 +20,7 @@ Frame = dict[str, Any]
 
 PROTOCOL = "magi-code.local-agent"
 IDENTITY = ("session_id", "run_id", "call_id", "task_id", "subagent_id")
-BOUND_S = 10.0
+BOUND_S = 30.0
 
 
 class NoFrameError(AssertionError):

@@ -25,7 +25,7 @@ from tests.doubles.python_child import Listener
 from tests.doubles.scripted_model import write_home
 from tests.doubles.stdio_peers import DEMO, magi_binary
 
-WITHIN_S = 15.0
+WITHIN_S = 30.0
 X = ToolDescriptor("client__x", "A tool.", b'{"type":"object"}', 2_000)
 CALL: dict[str, Any] = {"calls": [{"name": "client__x", "arguments": {}}]}
 SAY: dict[str, Any] = {"text": "{{results}}"}
