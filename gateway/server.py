@@ -85,6 +85,7 @@ def _path(agent: Agent) -> str | None:
 
 
 async def _serve(settings: Settings, state: State, redactor: Redactor, *, page_of: str, demo: bool) -> int:
+    asyncio.get_running_loop().set_exception_handler(logs.on_loop_error)
     stop = _Stop()
     async with AsyncExitStack() as stack:
         url = settings.redis.url.reveal()

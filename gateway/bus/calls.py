@@ -171,15 +171,6 @@ class Calls:
         replies = [connection.call("HGET", keys.call(call_id), "args") for call_id in call_ids]
         return [cast("bytes | None", await reply) for reply in replies]
 
-    async def recent(self, session_id: str, count: int) -> list[Record]:
-        """The session's last calls, newest first."""
-        keys = self._store.keys.session(session_id)
-        connection = self._store.topology.for_partition(keys.tag)
-        ids = [text(item) for item in cast("list[Any]", await connection.call("ZREVRANGE", keys.calls, 0, count - 1))]
-        rows = [connection.call("HMGET", keys.call(call_id), *_FIELDS) for call_id in ids]
-        found = [_record(call_id, cast("list[Any]", await row)) for call_id, row in zip(ids, rows, strict=True)]
-        return [record for record in found if record is not None]
-
     async def page(self, session_id: str, after: str | None, count: int) -> tuple[list[Record], str | None]:
         """Up to ``count`` of the session's calls, newest first, behind the call ``after``; and the cursor that goes on.
 

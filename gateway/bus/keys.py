@@ -69,11 +69,6 @@ class SessionKeys:
         return f"{self.base}:call:{call_id}"
 
     @property
-    def runs(self) -> str:
-        """Inputs that wait."""
-        return f"{self.base}:runs"
-
-    @property
     def approvals(self) -> str:
         """Approval id to ``open``, ``allow`` or ``deny``."""
         return f"{self.base}:approvals"

@@ -68,7 +68,6 @@ class _Loader:
         self._path = path
         self._base = path.parent if path else Path.cwd()
         self._problems: list[str] = []
-        self._where = ""  # the setting that is being converted, for the hook of Secret
 
     def load(self, flags: Mapping[str, object]) -> Settings:
         document = self._read()
@@ -163,7 +162,6 @@ class _Loader:
     def _convert(
         self, values: dict[str, Any], name: str, value: object, kind: Any, where: str, *, strict: bool
     ) -> None:
-        self._where = where
         try:
             values[name] = msgspec.convert(value, kind, strict=strict, dec_hook=self._secret)
         except msgspec.ValidationError as error:

@@ -9,7 +9,7 @@ from typing import Final, Literal, NewType
 
 import msgspec
 
-from gateway.model.clean import DispatchJson, LogJson, LogText
+from gateway.model.clean import LogJson, LogText
 
 EventPayload = NewType("EventPayload", bytes)
 """One encoded event without ``seq``. Only this module makes them."""
@@ -240,11 +240,6 @@ def run_queued(run_id: str) -> EventPayload:
     return _payload(RunQueued(run_id))
 
 
-def run_started(run_id: str) -> EventPayload:
-    """A run left the queue."""
-    return _payload(RunStarted(run_id))
-
-
 def run_completed(run_id: str) -> EventPayload:
     """A run ended well."""
     return _payload(RunCompleted(run_id))
@@ -286,15 +281,6 @@ def client_registered(client_id: str, lifetime: LogJson, tools: LogJson) -> Open
 def client_tools_updated(client_id: str, tools: LogJson) -> EventPayload:
     """A client's whole list, replaced."""
     return _payload(ClientToolsUpdated(client_id, msgspec.Raw(tools)))
-
-
-def client_tool_dispatched(client_id: str, call_id: str, tool: str, arguments: LogJson | DispatchJson) -> OpenPayload:
-    """A call for a client; the script adds ``attempt``, ``deadline``, ``ack_by`` and ``remaining_ms``.
-
-    ``arguments`` as ``LogJson`` for the log; as ``DispatchJson`` for the live push alone (bridge 11).
-    """
-    event = ClientToolDispatched(client_id, call_id, tool, msgspec.Raw(arguments))
-    return OpenPayload(_encode(event)[:-1])
 
 
 def custom(kind: str, payload: LogJson) -> EventPayload:

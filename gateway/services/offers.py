@@ -150,8 +150,3 @@ class Offers:
     async def all(self, session_id: str) -> list[tuple[Registration, Stored]]:
         """The live registrations in the order of their coming."""
         return [(registration(stored), stored) for stored in await self._clients.all(session_id)]
-
-
-def stored_tools(stored: Stored) -> tuple[ToolSpec, ...]:
-    """The list of a stored record."""
-    return _unpack(stored.tools)

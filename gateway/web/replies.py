@@ -8,7 +8,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from gateway.model.errors import Code, Refusal
 
@@ -78,14 +78,6 @@ def method_not_allowed(allowed: Iterable[str]) -> Reply:
     """405 with the methods that there are."""
     allow = ", ".join(sorted(allowed)).encode()
     return refused(Refusal(Code.METHOD_NOT_ALLOWED), ((b"allow", allow),))
-
-
-async def not_found(scope: Scope, _receive: Receive, send: Send) -> None:
-    """An ASGI app that answers whatever has no route; a WebSocket handshake is closed."""
-    if scope["type"] == "websocket":
-        await send({"type": "websocket.close", "code": 1008, "reason": Code.NOT_FOUND.value.code})
-        return
-    await refused(Refusal(Code.NOT_FOUND)).write(send)
 
 
 def on_http_exception(_request: Request, error: Exception) -> Response:
