@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 
 from gateway.bus.address import Address, parse_url
 from gateway.bus.channels import Callback
@@ -250,8 +250,20 @@ class OneServer(Topology):
                 subscriber.reconnect()
 
 
+class _SentinelClient(Protocol):
+    """What is used of redis-py's client."""
+
+    def sentinel_masters(self) -> Awaitable[dict[str, dict[str, Any]]]: ...
+
+    async def aclose(self) -> None: ...
+
+
 class Sentinels:
-    """Asks the Sentinels who is the primary, by redis-py: it skips one that they hold to be down."""
+    """Asks the Sentinels who is the primary, one after the other, by redis-py's clients.
+
+    redis-py's own ``discover_master`` changes its list while it waits: asked twice at once, as we ask, it loses a
+    Sentinel and leaves its connection open.
+    """
 
     def __init__(self, address: Address) -> None:
         # Loading redis takes longer than all the rest here, and only Sentinel needs it.
@@ -262,7 +274,7 @@ class Sentinels:
         self._service = address.service
         self._tls = address.endpoints[0].tls
         login = address.sentinel_login
-        self._sentinel = Sentinel(
+        sentinel = Sentinel(
             [(e.host, e.port) for e in address.endpoints],
             sentinel_kwargs={
                 "socket_timeout": _SENTINEL_S,
@@ -271,22 +283,29 @@ class Sentinels:
                 **({"username": login.username or None, "password": login.password} if login.password else {}),
             },
         )
+        self._clients = tuple(cast("list[_SentinelClient]", sentinel.sentinels))
+        self._last: _SentinelClient | None = None  # whoever knew the primary is asked first
+        self._usable = cast("Callable[[dict[str, Any], str], bool]", sentinel.check_master_state)  # pyright: ignore[reportUnknownMemberType]
 
     async def primary(self) -> Endpoint:
-        """Where the primary is now. ``BusUnavailable`` when no Sentinel knows one."""
+        """Where the primary is now. ``BusUnavailable`` when no Sentinel knows one that is up."""
         from redis.exceptions import RedisError  # noqa: PLC0415
 
-        try:
-            discover = cast("Callable[[str], Awaitable[tuple[str, int]]]", self._sentinel.discover_master)
-            host, port = await discover(self._service)
-        except (RedisError, OSError):
-            raise BusUnavailable(Kind.DOWN, detail="no Sentinel knows a primary") from None
-        return Endpoint(host, port, tls=self._tls)
+        for client in sorted(self._clients, key=lambda each: each is not self._last):
+            try:
+                masters = await client.sentinel_masters()
+            except (RedisError, OSError):
+                continue  # another one may know
+            state = masters.get(self._service)
+            if state is not None and self._usable(state, self._service):
+                self._last = client
+                return Endpoint(state["ip"], state["port"], tls=self._tls)
+        raise BusUnavailable(Kind.DOWN, detail="no Sentinel knows a primary")
 
     async def close(self) -> None:
         """Ends the connections to the Sentinels."""
-        for one in self._sentinel.sentinels:
-            await one.aclose()
+        for client in self._clients:
+            await client.aclose()
 
 
 def connect(url: str, scripts: Sequence[Script] = (), *, bounds: Bounds | None = None) -> Topology:

@@ -7,9 +7,10 @@ import time
 
 import pytest
 
+from gateway.bus.address import parse_url
 from gateway.bus.cluster import Cluster, channel_in, slot_of
-from gateway.bus.errors import BusError
-from gateway.bus.topology import Topology, connect
+from gateway.bus.errors import BusError, BusUnavailable
+from gateway.bus.topology import Sentinels, Topology, connect
 from gateway.bus.wire import Script
 from tests.doubles.valkey_servers import ClusterSet, SentinelSet, Server, ask, until
 
@@ -168,3 +169,40 @@ async def test_no_cluster_to_be_had_is_an_answer(kind: str) -> None:
             await bus.start(timeout=0.5)
         assert bus.fault is not None
         await bus.close()
+
+
+class _Sentinel:
+    """One Sentinel as redis-py's client shows it. ``flags`` is what it thinks of the primary; None: it is down."""
+
+    def __init__(self, port: int, *, down: bool | None) -> None:
+        self.port, self.down, self.closed = port, down, 0
+
+    async def sentinel_masters(self) -> dict[str, dict[str, object]]:
+        await asyncio.sleep(0)
+        if self.down is None:
+            raise OSError
+        flags = {"is_master": True, "is_sdown": self.down, "is_odown": self.down, "num-other-sentinels": 2}
+        return {"tr": {"ip": "127.0.0.1", "port": self.port, **flags}}
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+async def test_sentinels_that_are_asked_many_times_at_once_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    sentinels = Sentinels(parse_url("redis+sentinel://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3/tr"))
+    late, second, third = clients = (_Sentinel(1, down=True), _Sentinel(2, down=False), _Sentinel(3, down=False))
+    monkeypatch.setattr(sentinels, "_clients", clients)
+
+    async def ports() -> set[int]:
+        return {found.port for found in await asyncio.gather(*(sentinels.primary() for _ in range(10)))}
+
+    assert await ports() == {2}
+    second.down = None
+    assert await ports() == {3}
+    late.down, third.down = False, True
+    assert await ports() == {1}, "the first one was forgotten"
+    late.down = None
+    with pytest.raises(BusUnavailable):
+        await sentinels.primary()
+    await sentinels.close()
+    assert [each.closed for each in clients] == [1, 1, 1]
