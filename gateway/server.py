@@ -6,12 +6,13 @@ Draining begins in our own signal path: uvicorn would wait for open connections 
 import asyncio
 import errno
 import gc
+import resource
 import shutil
 import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Generator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 import uvicorn
@@ -35,6 +36,7 @@ log = get_logger("server")
 
 CONNECT_S: Final = 5.0
 CLOSE_S: Final = 20.0
+OPEN_FILES: Final = 1 << 20
 
 
 class StartError(Exception):
@@ -56,6 +58,7 @@ def run(settings: Settings, *, dev: bool = False, demo: bool = False, demo_agent
     """
     redactor = Redactor([KnownSecret(value, label) for value, label in known_secrets(settings)])
     logs.configure(level=settings.server.log_level, redact=redactor.diagnostic)
+    raise_open_files()
     try:
         with open_state(settings) as state:
             _check_agents(settings)
@@ -68,6 +71,16 @@ def run(settings: Settings, *, dev: bool = False, demo: bool = False, demo_agent
     except (StateError, StartError, EmbeddedError) as error:
         print(f"toolrelay: {error}", file=sys.stderr)  # noqa: T201
         return 1
+
+
+def raise_open_files() -> None:
+    """Every stream and socket is an open file, and most systems allow a process 1,024 until it asks for more. Children
+    have a bound of their own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        with suppress(OSError, ValueError):  # some systems have a lower bound that they do not tell
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _check_agents(settings: Settings) -> None:

@@ -129,6 +129,8 @@ def _errors(operation: Operation) -> list[int]:
     codes = {400, 401, 403, 429, 500, 503, *operation.errors}
     if "{" in operation.path:
         codes.add(404)
+    if operation.key:
+        codes.add(409)
     if operation.request is not None:
         codes |= {408, 413, 415}
     return sorted(codes)

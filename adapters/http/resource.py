@@ -6,7 +6,7 @@ CORS headers that a good answer would have had; an unforeseen exception is logge
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Literal, Protocol
 
 from prometheus_client import Counter
@@ -45,7 +45,7 @@ class Answer(Protocol):
 Handler = Callable[[Ask], Awaitable[Answer]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One method of one path. ``request`` and ``answers`` (by status: a struct, or None without a body) are what the
     description of the interface is made from; ``key`` says that an ``Idempotency-Key`` is understood."""
@@ -53,11 +53,12 @@ class Operation:
     method: str
     path: str
     name: str
-    summary: str
     handler: Handler
-    needs: Needs
+    summary: str
     answers: Mapping[int, object]
-    request: type | None = None
+    _: KW_ONLY
+    needs: Needs = "token"
+    request: object = None
     query: Sequence[str] = ()
     key: bool = False
     errors: Sequence[int] = field(default=())

@@ -72,13 +72,13 @@ async def stream(ask: Ask) -> "EventStream":
     deltas = ask.query("deltas") not in (None, "0", "false")
     if http.draining():
         raise Refusal(Code.DRAINING)
-    http.streams.take()
+    http.streams.take(ask.session_id)
     try:
         reader = await http.feeds.open(ask.session_id, after, deltas=deltas)
     except BaseException:
-        http.streams.give_back()
+        http.streams.give_back(ask.session_id)
         raise
-    http.streams.add(reader)
+    http.streams.add(reader, ask.session_id)
     try:
         # A revocation before the subscription was up told nobody here, but its token is looked up again.
         await http.authenticator.authenticate(ask.credential())

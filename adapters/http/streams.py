@@ -3,9 +3,11 @@
 A place is taken before a stream's head is sent and given back when its answer is over, whatever ended it.
 """
 
-from typing import Final
+from collections import Counter
+from typing import Final, NoReturn
 
 from gateway.model.errors import Code, Refusal
+from gateway.model.limits import STREAMS_PER_SESSION
 from gateway.observe import metrics
 from gateway.services.feeds import Reader, Signal
 
@@ -13,38 +15,50 @@ DRAIN: Final = Signal("drain")
 
 
 class Streams:
-    """Open streams, at most ``limit``."""
+    """Open streams, at most ``limit``; one session has at most ``per_session`` of them, so that whoever holds a token
+    takes no places from others."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, per_session: int = STREAMS_PER_SESSION) -> None:
         self._limit = limit
-        self._open: set[Reader] = set()
-        self._opening = 0
+        self._per_session = per_session
+        self._open: dict[Reader, str] = {}
+        self._taken: Counter[str] = Counter()  # by session, those that are being opened too
+        self._count = 0
         self._gauge = metrics.READERS.labels("sse")
 
     def __len__(self) -> int:
-        return len(self._open) + self._opening
+        return self._count
 
-    def take(self) -> None:
+    def take(self, session_id: str) -> None:
         """Takes a place for a stream that is being opened. Raises Refusal(TOO_MANY_REQUESTS)."""
+        if self._taken[session_id] >= self._per_session:
+            self._refuse("this session has as many streams as it may")
         if len(self) >= self._limit:
-            metrics.REFUSED.labels("streams").inc()
-            raise Refusal(Code.TOO_MANY_REQUESTS, "this node has as many streams as it may", retry_after_s=5)
-        self._opening += 1
+            self._refuse("this node has as many streams as it may")
+        self._taken[session_id] += 1
+        self._count += 1
 
-    def give_back(self) -> None:
-        """The stream was not opened after all."""
-        self._opening -= 1
+    def _refuse(self, message: str) -> NoReturn:
+        metrics.REFUSED.labels("streams").inc()
+        raise Refusal(Code.TOO_MANY_REQUESTS, message, retry_after_s=5)
 
-    def add(self, reader: Reader) -> None:
+    def give_back(self, session_id: str) -> None:
+        """A place of the session is free again."""
+        self._count -= 1
+        self._taken[session_id] -= 1
+        if not self._taken[session_id]:
+            del self._taken[session_id]
+
+    def add(self, reader: Reader, session_id: str) -> None:
         """The stream is open in the place that was taken."""
-        self._opening -= 1
-        self._open.add(reader)
+        self._open[reader] = session_id
         self._gauge.inc()
 
     def remove(self, reader: Reader) -> None:
         """The stream is over: its place is free. Idempotent."""
-        if reader in self._open:
-            self._open.discard(reader)
+        session_id = self._open.pop(reader, None)
+        if session_id is not None:
+            self.give_back(session_id)
             self._gauge.dec()
         reader.close()
 

@@ -55,13 +55,13 @@ SESSION_TTL_S: Final = 30 * 24 * 3600  # after the last activity
 LOG_EVENTS: Final = 50_000
 SETTLED_CALL_TTL_S: Final = 7 * 24 * 3600
 IDEMPOTENCY_TTL_S: Final = 7 * 24 * 3600
-PING_IDEMPOTENCY_TTL_S: Final = 600
 TOKENS_PER_SESSION: Final = 256  # live ones
 
 # Requests of peers.
 BODY_BYTES: Final = 4 * 1024 * 1024  # what HTTP lets a client send must fit however it is escaped
 REQUEST_JSON_DEPTH: Final = 128  # of a client's body; a stored schema or structured result may be this deep
 IDEMPOTENCY_KEY_CHARS: Final = 255
+STREAMS_PER_SESSION: Final = 2_048  # ours: on one node
 SOCKET_FRAME_BYTES: Final = 4 * 1024 * 1024
 SOCKET_FRAME_BYTES_BEFORE_ATTACH: Final = 8 * 1024
 SOCKET_ATTACH_S: Final = 10

@@ -1,8 +1,8 @@
 """uvicorn's HTTP protocol, hardened. Owns what happens to a connection below its requests.
 
-Peers that vanished are noticed, a head has a bound in bytes and in time, what is no HTTP is answered in the envelope,
-and a handler can cut its connection: a peer that does not read would hold its buffers for as long as it answers window
-probes, since ``transport.close`` waits for them.
+Peers that vanished are noticed, a head has a bound in bytes and in time, a body one in time, what is no HTTP is
+answered in the envelope, and a handler can cut its connection: a peer that does not read would hold its buffers for as
+long as it answers window probes, since ``transport.close`` waits for them.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from gateway.model.errors import Code, Refusal
+from gateway.web import bodies
 from gateway.web.replies import envelope
 
 HEAD_BYTES: Final = 64 * 1024
@@ -21,6 +22,10 @@ HEAD_BYTES: Final = 64 * 1024
 
 HEAD_S: Final = 20.0
 """How long a head may take, from its first byte (or from the connection) to its last."""
+
+BODY_S: Final = 2 * bodies.BODY_S
+"""How long a body may take, whether or not anybody reads it: a route that takes none answers without it, and a refusal
+(408 among them) goes out before the rest has come. Whoever reads it has given up by then."""
 
 USER_TIMEOUT_MS: Final = 30_000
 """What was sent and not acknowledged for so long means that the peer is gone (Linux)."""
@@ -34,7 +39,7 @@ class HttpProtocol(HttpToolsProtocol):
     _in_head = True
     _heads = 0
     _head_bytes = 0
-    _head_timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Sets the options that make the kernel notice a peer that vanished, and starts the head's time."""
@@ -47,21 +52,21 @@ class HttpProtocol(HttpToolsProtocol):
                     if option is not None:
                         sock.setsockopt(socket.IPPROTO_TCP, option, value)
         super().connection_made(transport)
-        self._await_head()
+        self._await(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends the head's time."""
+        """Nothing is waited for any more."""
         self._stop_timer()
         super().connection_lost(exc)
 
-    def _await_head(self) -> None:
+    def _await(self, seconds: float) -> None:
         self._stop_timer()
-        self._head_timer = asyncio.get_running_loop().call_later(HEAD_S, self._too_slow)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._too_slow)
 
     def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _too_slow(self) -> None:
         self.transport.abort()
@@ -83,19 +88,20 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         extensions: dict[str, Any] = {"toolrelay.abort": self.transport.abort}
         self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
-        self._await_head()
+        self._await(HEAD_S)
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """The head is whole; its body has its time from here."""
         self._in_head = False
         self._heads += 1
         self._head_bytes = 0
-        self._stop_timer()
+        self._await(BODY_S)
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """What comes next is another head."""
         self._in_head = True
+        self._stop_timer()
         super().on_message_complete()
 
     # --- what is no request

@@ -1,5 +1,7 @@
 # pyright: reportMissingImports=false, reportUntypedFunctionDecorator=false
-"""What the fuzzer cannot make up: an agent that there is; for single requests a session and a client that there are."""
+"""What the fuzzer cannot make up, as no description tells it: ids and cursors that were handed out, a model that there
+is. A request that is valid but for them gets good ones, so that it must be accepted; every other one goes as it is.
+"""
 
 import os
 import re
@@ -10,6 +12,21 @@ import schemathesis
 KNOWN = {"sid": os.environ.get("FUZZ_SESSION"), "cid": os.environ.get("FUZZ_CLIENT")}
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ENDS = ("delete_session", "leave_client")
+AFTER = {"list_agents": os.environ.get("FUZZ_AGENT"), "list_sessions": os.environ.get("FUZZ_SESSION")}
+MODEL = {"provider": "demo", "model": "rules-deep", "effort": "low"}
+
+
+def _operation_id(of: Any) -> str:
+    return of.operation.definition.raw.get("operationId", "")
+
+
+@schemathesis.hook
+def map_path_parameters(context: Any, path_parameters: Any) -> Any:
+    """Requests reach the session, but those that would end it."""
+    if _operation_id(context) in ENDS or not path_parameters:
+        return path_parameters
+    known = {name: value for name, value in KNOWN.items() if value and _UUID.fullmatch(str(path_parameters.get(name)))}
+    return {**path_parameters, **known}
 
 
 @schemathesis.hook
@@ -21,12 +38,18 @@ def map_body(context: Any, body: Any) -> Any:
 
 
 @schemathesis.hook
-def map_path_parameters(context: Any, path_parameters: Any) -> Any:
-    """Requests reach the session, but those that would end it."""
-    if context.operation.definition.raw.get("operationId") in ENDS or not path_parameters:
-        return path_parameters
-    known = {name: value for name, value in KNOWN.items() if value and _UUID.fullmatch(str(path_parameters.get(name)))}
-    return {**path_parameters, **known}
+def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
+    """Cursors and models, in valid requests alone."""
+    if case.meta is None or not case.meta.generation.mode.is_positive:
+        return
+    name = _operation_id(case)
+    for cursor in ("after", "cursor"):
+        if cursor in (case.query or {}):
+            del case.query[cursor]
+            if (known := AFTER.get(name)) is not None:
+                case.query[cursor] = known
+    if name == "select_session_model":
+        case.body = {**case.body, **{field: MODEL[field] for field in case.body.keys() & MODEL.keys()}}
 
 
 @schemathesis.hook

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import re
+import resource
 
 import pytest
 
+from gateway.server import raise_open_files
 from gateway.web import protocol
 from tests.doubles.http_node import KEY, Node
 
@@ -65,3 +67,14 @@ async def test_garbage_hurts_nobody_else(node: Node, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(protocol, "HEAD_S", 0.5)  # empty lines are no fault of HTTP's, and wait for a request
     await asyncio.gather(*(talk_raw(node, bytes([n % 256]) * 100 + b"\r\n\r\n") for n in range(100)))
     assert (await talk_raw(node, GOOD + b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_node_may_open_as_many_connections_as_its_system_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before[0] - 1, before[1]))
+        raise_open_files()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (min(before[1], 1 << 20), before[1])
+        raise_open_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,57 +1,52 @@
-"""``docs/curl.md`` is run as it stands."""
+"""``docs/curl.md`` is run as it stands, against a whole node with the demo agent."""
 
-import asyncio
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.doubles.http_node import KEY, Node
+from tests.doubles.nodes import API_KEY, ROOT, Node, demo_agent
 
-PAGE = Path(__file__).parents[2] / "docs" / "curl.md"
-
-
-async def play_the_agent(node: Node) -> None:
-    """One run with one call, as soon as somebody asks for it."""
-    async with node.client() as key:
-        while True:
-            for item in (await key.get("/v1/sessions", params={"limit": 1})).json()["items"]:
-                clients = (await key.get(f"/v1/sessions/{item['id']}/clients")).json()["items"]
-                log = (await key.get(f"/v1/sessions/{item['id']}/events")).json()["items"]
-                if clients and any(event["type"] == "run_queued" for event in log):
-                    run_id = await node.begin_run(item["id"])
-                    await node.dispatch(item["id"], clients[0]["id"], "call_1_0", arguments=b'{"row_id":"3"}')
-                    while not (await key.get(f"/v1/sessions/{item['id']}/calls?state=answered")).json()["items"]:
-                        await asyncio.sleep(0.02)
-                    await node.end_run(item["id"], run_id)
-                    return
-            await asyncio.sleep(0.02)
+PAGE = ROOT / "docs" / "curl.md"
+SAID = """\
+idle
+1
+{instant}
+{uuid}
+3
+client_tool_acked
+Row 3 is highlighted.
+done
+client__web__highlight_row
+run_completed
+highlight row 3
+rules
+echo
+idle
+unauthorized
+client_left
+"""
+FORMS = {"{instant}": r"20\d\d-[-\d]+T[:.\d]+Z", "{uuid}": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"}
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-async def test_curl_does_the_whole_job(node: Node) -> None:
+def test_curl_does_the_whole_job(tmp_path: Path) -> None:
     script = "set -euo pipefail\n" + "\n".join(re.findall(r"```bash\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL))
-    agent = node.tasks.spawn("test.agent", play_the_agent(node))
-    shell = await asyncio.create_subprocess_exec(
-        "bash",
-        "-c",
-        script,
-        env={"PATH": os.environ["PATH"], "BASE": node.url, "KEY": KEY, "HOME": "/nonexistent"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(60):
-            out, err = await shell.communicate()
-    finally:
-        if shell.returncode is None:
-            shell.kill()
-    assert shell.returncode == 0, err.decode()
-    await agent
-    lines = out.decode().split("\n")
-    run_id = lines[3]
-    assert len(run_id) == 36
-    assert lines[:2] == ["idle", "1"]
-    assert lines[4:] == ["3", "client_tool_acked", "Row 3 is highlighted.", "client_left", ""]
+    with Node(tmp_path / "node", agents=[demo_agent(tmp_path / "demo")]) as node:
+        ran = subprocess.run(
+            ["bash", "-c", script],
+            env={"PATH": os.environ["PATH"], "BASE": node.url, "KEY": API_KEY, "HOME": "/nonexistent"},
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        node.assert_clean()
+    assert ran.returncode == 0, ran.stderr
+    wanted = re.escape(SAID)
+    for name, form in FORMS.items():
+        wanted = wanted.replace(re.escape(name), form)
+    assert re.fullmatch(wanted, ran.stdout), ran.stdout

@@ -65,13 +65,13 @@ def fuzz(
     examples: int,
     seed: int,
     known: dict[str, str],
-    leave_out: str = ALWAYS_ACCEPTED,
+    leave_out: str = "",
 ) -> None:
     """One run; its report is the failure."""
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         *("run", f"{node.url}/-/openapi.json", "--header", f"Authorization: Bearer {API_KEY}"),
-        *("--checks", "all", "--exclude-checks", leave_out),
+        *("--checks", "all", *(("--exclude-checks", leave_out) if leave_out else ())),
         *("--exclude-operation-id", "stream_session_events"),
         *("--phases", phases, "--max-examples", str(examples), "--seed", str(seed)),
         *("--continue-on-failure", "--no-shrink", "--no-color", "--warnings", "off"),
@@ -92,7 +92,7 @@ def fuzz(
         timeout=RUN_S,
         check=False,
     )
-    assert ran.returncode == 0, ran.stdout[-12_000:] + ran.stderr[-2_000:]
+    assert ran.returncode == 0, ran.stdout[-120_000:] + ran.stderr[-2_000:]
     cases = re.search(r"(\d+) generated", ran.stdout)
     assert cases is not None, ran.stdout
     assert int(cases[1]) > examples, "it asked hardly anything"
