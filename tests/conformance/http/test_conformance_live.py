@@ -207,7 +207,7 @@ async def test_a_key_takes_the_place_of_an_older_registration(front: Front, sess
 
 @pytest.mark.parametrize("times", [200, pytest.param(10_000, marks=pytest.mark.nightly)])
 async def test_a_settled_answer_repeated_often_has_no_effect(front: Front, session: Session, times: int) -> None:
-    client = await session.register()
+    client = await session.register(lifetime={"type": "never"})
     await front.owner.dispatch(session.id, client["id"], "call-1")
     path = f"{session.path}/clients/{client['id']}/calls/call-1/result"
     body = {"text": "x"}
