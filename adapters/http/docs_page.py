@@ -14,6 +14,7 @@ body { max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 code, .path { font-family: ui-monospace, monospace; font-size: .95em }
 details { border: 1px solid #8886; border-radius: .4rem; margin: .5rem 0; padding: .4rem .8rem }
 summary { cursor: pointer }
+details > div { scroll-margin-top: 3rem }
 .method { display: inline-block; min-width: 4.5rem; font-weight: 600 }
 .note { opacity: .75 }
 table { border-collapse: collapse; width: 100% }
@@ -25,8 +26,9 @@ def render(document: Json) -> bytes:
     """The whole page."""
     info = document["info"]
     title = f"{escape(info['title'])} {escape(info['version'])}"
+    refusals: Mapping[str, Json] = document["components"]["responses"]
     operations = [
-        _operation(method, path, operation)
+        _operation(method, path, operation, refusals)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
@@ -45,7 +47,7 @@ def render(document: Json) -> bytes:
     return "\n".join(parts).encode()
 
 
-def _operation(method: str, path: str, operation: Json) -> str:
+def _operation(method: str, path: str, operation: Json, refusals: Mapping[str, Json]) -> str:
     needs = " or ".join(name.replace("_", " ") for need in operation["security"] for name in need)
     rows = [
         _row(parameter["name"], f"{parameter['in']}; {_type(parameter['schema'])}", parameter["description"])
@@ -54,20 +56,26 @@ def _operation(method: str, path: str, operation: Json) -> str:
     body = operation.get("requestBody")
     if body is not None:
         rows.append(_row("body", _type(body["content"]["application/json"]["schema"]), ""))
-    answers = [_answer(status, answer) for status, answer in operation["responses"].items()]
+    answers = [
+        _answer(status, refusals[status] if "$ref" in answer else answer)
+        for status, answer in operation["responses"].items()
+    ]
     return (
-        f'<details id="{escape(operation["operationId"])}"><summary><span class="method">{method.upper()}</span>'
+        f'<details><summary><span class="method">{method.upper()}</span>'
         f'<span class="path">{escape(path)}</span> <span class="note">{escape(operation["summary"])}</span></summary>'
-        f"<p>Needs: {escape(needs)}.</p>{_table(rows)}<h4>Answers</h4>{_table(answers)}</details>"
+        f'<div id="{escape(operation["operationId"])}"><p>Needs: {escape(needs)}.</p>{_table(rows)}'
+        f"<h4>Answers</h4>{_table(answers)}</div></details>"
     )
 
 
 def _answer(status: str, answer: Json) -> str:
-    if "$ref" in answer:
-        return _row(status, _link("Envelope"), "")
     content = answer.get("content", {})
     kinds = ", ".join(_type(media["schema"]) if "json" in name else escape(name) for name, media in content.items())
-    return _row(status, kinds, answer["description"])
+    headers = "".join(
+        f" <code>{escape(name)}</code>: {escape(header['description'])}"
+        for name, header in answer.get("headers", {}).items()
+    )
+    return f"<tr><td><code>{status}</code></td><td>{kinds}</td><td>{escape(answer['description'])}{headers}</td></tr>"
 
 
 def _schema(name: str, schema: Json) -> str:
@@ -77,7 +85,8 @@ def _schema(name: str, schema: Json) -> str:
         for field, shape in schema.get("properties", {}).items()
     ]
     shown = _table(rows) if rows else f"<p>{_type(schema)}</p>"
-    return f'<details id="{escape(name)}"><summary class="path">{escape(name)}</summary>{shown}</details>'
+    # A link to what a closed <details> holds opens it; one to the element itself does not.
+    return f'<details><summary class="path">{escape(name)}</summary><div id="{escape(name)}">{shown}</div></details>'
 
 
 def _description(shape: Json | bool) -> str:

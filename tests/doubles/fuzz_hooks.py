@@ -13,6 +13,7 @@ KNOWN = {"sid": os.environ.get("FUZZ_SESSION"), "cid": os.environ.get("FUZZ_CLIE
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ENDS = ("delete_session", "leave_client")
 AFTER = {"list_agents": os.environ.get("FUZZ_AGENT"), "list_sessions": os.environ.get("FUZZ_SESSION")}
+KEY_HEADER = "Idempotency-Key"
 MODEL = {"provider": "demo", "model": "rules-deep", "effort": "low"}
 
 
@@ -39,9 +40,16 @@ def map_body(context: Any, body: Any) -> Any:
 
 @schemathesis.hook
 def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
-    """Cursors and models, in valid requests alone."""
-    if case.meta is None or not case.meta.generation.mode.is_positive:
+    """Cursors and models, in valid requests alone; in others a fault that arrives."""
+    if case.meta is None:
         return
+    if case.meta.generation.mode.is_positive:
+        _complete(case)
+    elif getattr(case.meta.phase.data, "parameter", None) == KEY_HEADER and not _arrives(case.headers.get(KEY_HEADER)):
+        case.headers[KEY_HEADER] = "x" * 256
+
+
+def _complete(case: Any) -> None:
     name = _operation_id(case)
     for cursor in ("after", "cursor"):
         if cursor in (case.query or {}):
@@ -52,8 +60,14 @@ def before_call(_context: Any, case: Any, _kwargs: Any) -> None:
         case.body = {**case.body, **{field: MODEL[field] for field in case.body.keys() & MODEL.keys()}}
 
 
+def _arrives(value: Any) -> bool:
+    """Whether the fuzzer's client sends a header's value as it is: what it cannot write it leaves out, and the request
+    would be a good one."""
+    return isinstance(value, str) and value.strip() == value and re.fullmatch(r"[ -~\x80-\xff]+", value) is not None
+
+
 @schemathesis.hook
 def filter_headers(_context: Any, headers: Any) -> bool:
-    """An optional header that cannot be sent as it is would be left out, and the request be a good one."""
-    key = (headers or {}).get("Idempotency-Key", "x")
+    """The same for single requests, which have no description of their fault."""
+    key = (headers or {}).get(KEY_HEADER, "x")
     return isinstance(key, str) and bool(key.strip())

@@ -132,6 +132,13 @@ class Node:
         assert isinstance(reply, Dispatched), reply
         return reply
 
+    async def kept(self, session_id: str, count: int) -> None:
+        """Waits until ``count`` idempotency keys of the session are kept: so many requests have come."""
+        keys = self.store.keys.session(session_id)
+        async with asyncio.timeout(30):
+            while await self.store.call(keys.tag, "ZCARD", f"{keys.base}:idems") != count:
+                await asyncio.sleep(0.01)
+
     async def write(self, session_id: str, payloads: Sequence[EventPayload], **more: Any) -> None:
         """Logs events."""
         outbox = await self.outbox(session_id)

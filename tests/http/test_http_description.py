@@ -2,6 +2,7 @@
 
 import json
 import re
+from html import escape
 from typing import Any
 
 from starlette.routing import Match
@@ -73,6 +74,8 @@ async def test_it_is_served(node: Node) -> None:
             assert f'id="{operation.name}"' in page.text
         for name in re.findall(r'href="#(\w+)"', page.text):
             assert f'id="{name}"' in page.text
+        for answer in DOCUMENT["components"]["responses"].values():
+            assert escape(answer["description"]) in page.text, "a refusal is explained where it stands"
         assert (await bare.post("/-/docs")).status_code == 405
 
 

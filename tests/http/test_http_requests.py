@@ -201,7 +201,7 @@ async def test_cancel_ends_what_there_is(node: Node, talk: Talk) -> None:
     assert (await talk.page.get(talk.path)).json()["status"] == "active"
     keyed = {"Idempotency-Key": "c"}
     waiting = [asyncio.ensure_future(talk.page.post(f"{talk.path}/cancel", headers=keyed)) for _ in range(2)]
-    await asyncio.sleep(0.1)
+    await node.kept(talk.id, 1)
     assert not any(task.done() for task in waiting)
     await node.end_run(talk.id, first)
     answers = [await task for task in waiting]
