@@ -6,6 +6,7 @@ clients of the original may send more.
 
 import asyncio
 import re
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -18,6 +19,10 @@ T = TypeVar("T")
 
 BODY_S: Final = 30.0
 """How long a client may take to send its body."""
+
+LINGER_S: Final = 5.0
+"""How long the rest of a body that is too large is thrown away before the refusal: most clients read no answer until
+they have sent everything, and a connection that is closed over unread bytes is reset, the answer lost."""
 
 _PLACE: Final = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
 _EXPECTED: Final = re.compile(r"Expected `[^`]*`(?: of length [<>=]+ \d+| [<>=]+ -?\d+(?:\.\d+)?)?(?:, got `\w+`)?")
@@ -42,6 +47,8 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], limit: int, *
         raise Refusal(Code.UNSUPPORTED_MEDIA, "a body with a content encoding is not accepted")
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and (len(declared) > 18 or int(declared) > limit):
+        if b"expect" not in headers:  # that client waits for the word to send
+            await _discard(receive)
         raise Refusal(Code.TOO_LARGE, f"the body has more than {limit} bytes")
     parts: list[bytes] = []
     size = 0
@@ -54,12 +61,24 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], limit: int, *
                 part = message.get("body", b"")
                 size += len(part)
                 if size > limit:
+                    if message.get("more_body", False):
+                        await _discard(receive)
                     raise Refusal(Code.TOO_LARGE, f"the body has more than {limit} bytes")
                 parts.append(part)
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
     except TimeoutError:
         raise Refusal(Code.REQUEST_TIMEOUT) from None
+
+
+async def _discard(receive: Receive) -> None:
+    """Reads on and keeps nothing, until the body ends or ``LINGER_S`` is over. Raises ClientGone."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_S):
+            while (message := await receive()).get("more_body", False):
+                pass
+            if message["type"] != "http.request":
+                raise ClientGone
 
 
 def check_json_type(headers: dict[bytes, bytes]) -> None:
