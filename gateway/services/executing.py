@@ -48,14 +48,3 @@ def _replaced(event: bytes, hidden: bytes, executing: bytes) -> bytes:
     """The event with its executing arguments. The scripts write ``"arguments":…,"attempt":`` and nothing else does."""
     head, _, rest = event.partition(b',"arguments":' + hidden + b',"attempt":')
     return head + b',"arguments":' + executing + b',"attempt":' + rest.removesuffix(_HIDDEN) + b"}"
-
-
-def same_event(entry: Entry, given: Entry) -> bool:
-    """Whether a reader was given this entry of the log, in whichever form."""
-    return entry.seq == given.seq and (entry.event == given.event or _of_dispatch(entry) == _of_dispatch(given) != b"")
-
-
-def _of_dispatch(entry: Entry) -> bytes:
-    """What both forms of a dispatch have in common, as the scripts write it; empty for any other event."""
-    head, found, _ = entry.event.partition(b',"arguments":')
-    return head if found and b'"type":"client_tool_dispatched"' in head else b""

@@ -19,7 +19,8 @@ from gateway.model.errors import Code, Refusal
 from gateway.model.events import seq_of
 from gateway.observe import metrics
 from gateway.observe.log import get_logger
-from gateway.services.executing import ExecutingForms, same_event
+from gateway.services.executing import ExecutingForms
+from gateway.services.losses import head_after_gap
 from gateway.services.tasks import Tasks
 
 _PAGE: Final = 200
@@ -383,7 +384,7 @@ class Feeds:
         for feed, given in [(feed, feed.given) for feed in self._feeds.values()]:
             signal = Signal("gap")
             try:
-                feed.raise_head(await self._head_after_gap(feed, given))
+                feed.raise_head(await head_after_gap(self._log, feed.session_id, feed.head, given))
             except Refusal:  # it was deleted meanwhile
                 signal = Signal("deleted")
             except BusUnavailable as error:
@@ -391,13 +392,3 @@ class Feeds:
                 return
             for reader in list(feed.readers):
                 reader.push_signal(signal)
-
-    async def _head_after_gap(self, feed: Feed, given: Entry | None) -> int:
-        """The log's head; first readers are told if a failover has lost what they were given."""
-        known, head = feed.head, await self._log.head(feed.session_id)
-        replaced = None
-        if given is not None:
-            found = await self._log.after(feed.session_id, given.seq - 1, 1)
-            replaced = None if found and same_event(found[0], given) else given.seq
-        whole = head >= known and replaced is None
-        return head if whole else await self._log.raise_to(feed.session_id, known, replaced)

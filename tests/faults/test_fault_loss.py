@@ -1,5 +1,7 @@
 """A failover that loses acknowledged writes: readers are told, calls end as unknown, and sessions go on (bridge 8)."""
 
+import asyncio
+
 from tests.doubles.nodes import Node, demo_agent
 from tests.doubles.nodes_session import Conversation, calls, conversation, tool
 from tests.doubles.valkey_servers import SentinelSet
@@ -10,11 +12,13 @@ SAY = {"text": "It said: {{results}}"}
 TOOL = tool("look", timeout_ms=8_000)
 LOOK = calls("client__web__look")
 FAILED_OVER_S = 30.0
+BACK_S = 60.0
 
 
 async def _pair(fleet: Fleet, url: str) -> list[Node]:
-    agents = [demo_agent(fleet.folder)]
-    return await fleet.nodes(url, owner={"agents": agents}, edge={"agents": agents, "roles": ("edge",)})
+    # A wide margin: the agent's own clock must not be quicker than ours, however much else the machine has to do.
+    both = {"agents": [demo_agent(fleet.folder)], "limits": {"deadline_margin_ms": 3_000}}
+    return await fleet.nodes(url, owner=both, edge={**both, "roles": ("edge",)})
 
 
 async def _lose(servers: SentinelSet, nodes: list[Node]) -> None:
@@ -27,6 +31,14 @@ async def _lose(servers: SentinelSet, nodes: list[Node]) -> None:
 async def _told(talk: Conversation, seen: int) -> None:
     """The reader was told of a loss, after all that it had been given."""
     await talk.event("custom", kind="log_reset", since=seen)
+
+
+async def _goes_on(talk: Conversation) -> None:
+    """Runs complete again. One may still fail: a lease may have ended in the outage too, and its owner with it."""
+    async with asyncio.timeout(BACK_S):
+        while (await talk.end(await talk.say("echo after")))["type"] != "run_completed":
+            pass
+    assert talk.said() == "after"
 
 
 async def test_a_call_whose_dispatch_is_lost_ends_as_unknown(fleet: Fleet):
@@ -45,7 +57,7 @@ async def test_a_call_whose_dispatch_is_lost_ends_as_unknown(fleet: Fleet):
             assert (await client.post(call, "result", {"text": "too late"})).status_code == 404
             assert (await talk.end(run_id))["type"] == "run_completed"
             assert "Outcome unknown" in talk.said()
-            assert await talk.run("echo after") == "after"
+            await _goes_on(talk)
         await assert_lifetimes(servers.url)
 
 
@@ -67,7 +79,7 @@ async def test_an_answer_that_is_lost_leaves_no_run_behind(fleet: Fleet):
             again = await talk.end(run_id, since=ended["seq"])
             assert again["type"] == "run_failed"
             assert again["error"].startswith("end_lost: ")
-            assert await talk.run("echo after") == "after"
+            await _goes_on(talk)
         await assert_lifetimes(servers.url)
 
 
@@ -81,5 +93,5 @@ async def test_an_input_that_is_lost_may_be_sent_again(fleet: Fleet):
             seen = talk.stream.position
             await _lose(servers, nodes)
             await _told(talk, seen)
-            assert await talk.run("echo after") == "after"
+            await _goes_on(talk)
         await assert_lifetimes(servers.url)
