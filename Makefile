@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 # Most tests wait for something most of the time, so two processes halve the time; a file stays in one of them.
 SIDE_BY_SIDE ?= -n 2 --dist loadfile
 
-.PHONY: bench bench-quick client help setup demo test test-peers nightly lint docs
+.PHONY: bench bench-quick bench-redaction client help setup demo test test-peers nightly lint docs
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
@@ -69,6 +69,10 @@ bench-quick: setup ## what one call costs: two floors, one node, two nodes; unde
 
 bench: setup ## the longer run, which writes what it measured into docs/performance.md
 	@$(BIN)/python -m benchmarks.run --report
+
+# Alone it needs nothing more; docs/redaction-measured.md says how the two other tools come to stand beside ours.
+bench-redaction: setup ## redaction: what is found, what is not, wrongly removed, how fast; other tools beside it
+	@$(BIN)/python -m benchmarks.redaction $(if $(ALONE),--alone)
 
 # The tests build it by themselves where Node.js is; what the examples load of it is committed and checked by a test.
 client: setup ## build the JavaScript client (clients/js), its generated types, and what the examples load of it

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 from collections.abc import AsyncGenerator, Generator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Final
@@ -28,6 +29,7 @@ from gateway.config.state import State, StateError, open_state
 from gateway.model import limits
 from gateway.model.redaction import KnownSecret, Redactor
 from gateway.observe import log as logs
+from gateway.observe import metrics
 from gateway.observe.log import get_logger
 from gateway.web.demo import Demo
 from gateway.web.protocol import HttpProtocol
@@ -56,9 +58,11 @@ def run(settings: Settings, *, dev: bool = False, demo: bool = False, demo_agent
 
     ``dev`` adds the demo page, whose sessions are of ``demo_agent``; ``demo`` keeps nothing afterwards.
     """
-    redactor = Redactor([KnownSecret(value, label) for value, label in known_secrets(settings)])
+    known = [KnownSecret(value, label) for value, label in known_secrets(settings)]
+    redactor = Redactor(known, metrics.count_redaction)
     logs.configure(level=settings.server.log_level, redact=redactor.diagnostic)
     raise_open_files()
+    sys.excepthook, threading.excepthook = logs.on_crash, logs.on_thread_crash
     try:
         with open_state(settings) as state:
             _check_agents(settings)
@@ -69,7 +73,7 @@ def run(settings: Settings, *, dev: bool = False, demo: bool = False, demo_agent
                     _serve(settings, state, redactor, page_of=demo_agent if dev or demo else "", demo=demo)
                 )
     except (StateError, StartError, EmbeddedError) as error:
-        print(f"toolrelay: {error}", file=sys.stderr)  # noqa: T201
+        print(f"toolrelay: {redactor.diagnostic(str(error))}", file=sys.stderr)  # noqa: T201
         return 1
 
 
@@ -125,7 +129,7 @@ async def _serve(settings: Settings, state: State, redactor: Redactor, *, page_o
         listener = _listen(settings, settings.server.port, "; --port takes another (0: a free one)")
         if gateway.metrics is not None:
             await stack.enter_async_context(_measured(settings, gateway, gateway.metrics))
-        server = _Server(uvicorn_config(settings, gateway.asgi))
+        server = _Server(_uvicorn_config(settings, gateway))
         serving = gateway.tasks.spawn("server", server.serve(sockets=[listener]))
         await _say_where(settings, listener, page, demo=demo)
         gc.collect()
@@ -184,10 +188,9 @@ def _listen(settings: Settings, port: int, advice: str) -> socket.socket:
         raise StartError(f"cannot listen on {host}:{port}: {error.strerror}{told}") from None
 
 
-def uvicorn_config(settings: Settings, app: ASGIApp) -> uvicorn.Config:
-    """How uvicorn serves ``app``: its limits are ours."""
+def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
-        app,
+        gateway.asgi,
         http=HttpProtocol,
         ws=SOCKET_PROTOCOL,
         ws_max_size=limits.SOCKET_FRAME_BYTES,

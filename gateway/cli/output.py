@@ -3,6 +3,11 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gateway.model.redaction import Redactor
 
 
 class Failure(Exception):
@@ -18,8 +23,15 @@ class Usage(Exception):
 
 
 def say(line: str) -> None:
-    """One line to stderr, under the command's name."""
-    print(f"toolrelay: {printable(line)}", file=sys.stderr)
+    """One line to stderr, under the command's name. What it quotes (a file, an answer) may hold a secret."""
+    print(f"toolrelay: {printable(_redactor().diagnostic(line))}", file=sys.stderr)
+
+
+@cache
+def _redactor() -> "Redactor":
+    from gateway.model.redaction import Redactor  # it compiles its rules: not for a command that goes well
+
+    return Redactor(())
 
 
 def printable(text: str) -> str:

@@ -110,6 +110,10 @@ def redis_url(value: str) -> None:
         raise ValueError("url: must be embedded or begin with " + ", ".join(f"{name}://" for name in REDIS_SCHEMES))
     if not rest or any(character.isspace() for character in rest):
         raise ValueError(f"url: nothing that can be reached behind {scheme}://")
+    try:
+        _ = urlsplit(value).port if scheme in ("redis", "rediss") else urlsplit(value)
+    except ValueError:
+        raise ValueError(f"url: no address that can be read behind {scheme}://") from None
     if scheme == "redis+sentinel" and not re.fullmatch(r"[^/]+/[^/?]+(/\d+)?(\?.*)?", rest):
         raise ValueError("url: redis+sentinel:// needs h1:p1,h2:p2 and the name of the primary: /name")
 

@@ -11,6 +11,7 @@ import logging
 import math
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Callable, MutableMapping
 from enum import Enum
@@ -25,6 +26,8 @@ from gateway.observe import metrics
 VALUE_CHARS = 512
 """A text value is cut here; free text (``text``) at eight times that."""
 TEXT_CHARS = 8 * VALUE_CHARS
+LOOKED_AT_CHARS = 64 * 1024
+"""A longer text is not looked at, and nothing of it is written but its length."""
 FRAMES = 12
 
 Scalar = str | int | float | bool | UUID | Enum | None
@@ -105,8 +108,7 @@ def _install(level: int, redact: Redact, stream: TextIO | None, pretty: bool | N
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            _bounded,
-            _redaction(redact),
+            _bounded(redact),
             _pretty if people else _json,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
@@ -148,47 +150,64 @@ def exception_values(error: BaseException) -> dict[str, Scalar]:
     return values
 
 
+def on_crash(_kind: type[BaseException], error: BaseException, _trace: object) -> None:
+    """For ``sys.excepthook``: what Python would print with the exception's own text."""
+    if isinstance(error, KeyboardInterrupt):
+        return
+    _log.error("crashed", error=error)
+
+
+def on_thread_crash(arguments: threading.ExceptHookArgs) -> None:
+    """For ``threading.excepthook``; a thread that was told to end says nothing there."""
+    if arguments.exc_value is not None and arguments.exc_type is not SystemExit:
+        _log.error("thread_crashed", error=arguments.exc_value)
+
+
 def on_loop_error(_loop: object, context: dict[str, Any]) -> None:
     """For ``loop.set_exception_handler``: what asyncio would print with the exception's own text."""
     error = context.get("exception")
     _log.error("loop_error", error=error if isinstance(error, BaseException) else None)
 
 
-def _bounded(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for name, value in list(event.items()):
-        match value:
-            case None if name in ("text", "error"):
-                del event[name]
-            case BaseException():
-                del event[name]
-                event.update(exception_values(value))
-            case str():
-                event[name] = _cut(value, TEXT_CHARS if name in ("text", "where") else VALUE_CHARS)
-            case None | bool() | int():
-                pass
-            case float():
-                event[name] = round(value, 6) if math.isfinite(value) else str(value)
-            case Enum():
-                event[name] = _cut(str(value.value), VALUE_CHARS)
-            case UUID():
-                event[name] = str(value)
-            case _:  # a body, a list, an object: whatever it holds was never meant for a log
-                event[name] = f"[{type(value).__name__}]"
-    return event
+def _bounded(redact: Redact) -> structlog.typing.Processor:
+    """Every value as a scalar of a bounded length, redacted before it is cut: half a secret would not be known for
+    one."""
+
+    def short(name: str, text: str) -> str:
+        if name in TRUSTED:
+            return text
+        if len(text) > LOOKED_AT_CHARS:
+            return f"[{len(text)} characters]"
+        return _cut(redact(text), TEXT_CHARS if name in ("text", "where") else VALUE_CHARS)
+
+    def processor(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        for name, value in list(event.items()):
+            match value:
+                case None if name in ("text", "error"):
+                    del event[name]
+                case BaseException():
+                    del event[name]
+                    for key, each in exception_values(value).items():
+                        event[key] = short(key, each) if isinstance(each, str) else each
+                case str():
+                    event[name] = short(name, value)
+                case None | bool() | int():
+                    pass
+                case float():
+                    event[name] = round(value, 6) if math.isfinite(value) else str(value)
+                case Enum():
+                    event[name] = short(name, str(value.value))
+                case UUID():
+                    event[name] = str(value)
+                case _:  # a body, a list, an object: whatever it holds was never meant for a log
+                    event[name] = f"[{type(value).__name__}]"
+        return event
+
+    return processor
 
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
-
-
-def _redaction(redact: Redact) -> structlog.typing.Processor:
-    def processor(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        for name, value in event.items():
-            if isinstance(value, str) and name not in TRUSTED:
-                event[name] = redact(value)
-        return event
-
-    return processor
 
 
 def _unchanged(text: str) -> str:

@@ -17,7 +17,7 @@ LABELS: Final = {
     "reason": "a name from the table that the counted module owns",
     "outcome": "done, not_started, unknown",
     "transport": "sse, websocket",
-    "kind": "a kind of redaction: secret, token, name, or the name of a shape's rule",
+    "kind": "`named-value`, the name of a shape's rule (docs/redaction.md), or the label of a known secret's setting",
     "task": "the literal name that a supervised task was given in the source",
     "route": "the template of a route, such as `/v1/sessions/{sid}`",
     "status": "the HTTP status",
@@ -90,6 +90,11 @@ TASKS = _gauge("tasks", "Background tasks that run.")
 LOG_LINES_LOST = _counter("log_lines_lost", "Log lines that could not be written.")
 TASK_FAILURES = _counter("task_failures", "Background tasks that ended with an error and are not started again.")
 TASK_RESTARTS = _counter("task_restarts", "Supervised tasks that were started again.", "task")
+
+
+def count_redaction(kind: str) -> None:
+    """One thing of this kind was removed."""
+    REDACTIONS.labels(kind).inc()
 
 
 def render() -> bytes:

@@ -89,7 +89,8 @@ class Answers:
 
     async def refuse(self, session_id: str, client_id: str, call_id: str, why: Refusal) -> None:
         """An answer was not valid: its client may correct it for a while. Raises Refusal(NOT_FOUND)."""
-        what = self._redactor.log_text(clean_text(why.message)[:_WHY_CHARS]).rstrip(".")
+        # Redacted before it is cut: half a secret would not be known for one.
+        what = self._redactor.log_text(clean_text(why.message))[:_WHY_CHARS].rstrip(".")
         text = self._redactor.log_text(error_text(CallError.REFUSED_ANSWER, what))
         await self._calls.refuse(session_id, client_id, call_id, text)
         metrics.ANSWERS_REFUSED.labels(why.envelope_code).inc()

@@ -16,6 +16,7 @@ from gateway.bus.nodes import Nodes
 from gateway.bus.sessions import Sessions
 from gateway.model.enquiries import Question, Reply, read_reply
 from gateway.model.errors import Code, Refusal
+from gateway.model.redaction import Redactor
 from gateway.services.succession import Agent, Succession
 
 ENQUIRY_S: Final = 30.0
@@ -35,6 +36,7 @@ class Enquiries:
         sessions: Sessions,
         nodes: Nodes,
         succession: Succession,
+        redactor: Redactor,
         *,
         agents: Mapping[str, Agent],
         wait_s: float = ENQUIRY_S,
@@ -43,6 +45,7 @@ class Enquiries:
         self._sessions = sessions
         self._nodes = nodes
         self._succession = succession
+        self._redactor = redactor
         self._agents = agents
         self.wait_s = wait_s
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
@@ -53,6 +56,7 @@ class Enquiries:
         Raises Refusal(NOT_FOUND), Refusal(CONFLICT) while a run is active, Refusal(INVALID_REQUEST) for what the agent
         does not know, Refusal(NO_CAPACITY, CHILD_TIMEOUT) with the time after which to try again, BusUnavailable.
         """
+        self._check(question)
         if len(self._waiting) >= WAITING:
             raise Refusal(Code.NO_CAPACITY, "too many questions to agents are waiting here")
         session = await self._sessions.get(session_id)
@@ -76,6 +80,13 @@ class Enquiries:
             raise Refusal(Code[refused.code], refused.message, retry_after_s=refused.retry_after_s)
         assert reply.answer is not UNSET, "a reply is an answer or a refusal"
         return bytes(reply.answer)
+
+    def _check(self, question: Question) -> None:
+        """Names and cursors are the agent's own and cannot be changed on their way to it, so what is no such thing and
+        holds a secret goes no further."""
+        for field, value in zip(question.__struct_fields__, msgspec.structs.astuple(question), strict=True):
+            if isinstance(value, str) and self._redactor.finds(value):
+                raise Refusal(Code.INVALID_REQUEST, f"{field}: it looks like a secret")
 
     async def _sent(self, session_id: str, agent: Agent, ask_id: str, question: bytes) -> int:
         """Sends it to an owner that lives: that owner's epoch."""

@@ -1,7 +1,8 @@
 """What clients offer: registrations and their lists of tools. Owns the stored form of a list and what the log shows.
 
 A list is redacted before it is stored (known secrets and shapes; a schema's property may be called ``password``), so
-whatever reads it back is clean.
+whatever reads it back is clean. A name cannot be redacted, since calls find their way by it: one that holds a secret is
+refused.
 """
 
 from asyncio import Future
@@ -14,7 +15,8 @@ from gateway.bus.clients import Clients, Resumed, Stored
 from gateway.bus.sessions import NO_KEY, Idempotency
 from gateway.model import events
 from gateway.model.clean import LogJson
-from gateway.model.redaction import Redactor
+from gateway.model.errors import Code, Refusal
+from gateway.model.redaction import RedactionCollision, Redactor
 from gateway.model.registration import Registration, ToolSpec
 
 _pack: Final = msgspec.msgpack.Encoder().encode
@@ -73,14 +75,21 @@ class Offers:
         self._redactor = redactor
 
     def _clean(self, tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
-        return tuple(
-            msgspec.structs.replace(
-                tool,
-                description=self._redactor.model_text(tool.description),
-                parameters=self._redactor.dispatch_json(tool.parameters, by_name=False),
-            )
-            for tool in tools
+        return tuple(self._clean_tool(index, tool) for index, tool in enumerate(tools))
+
+    def _clean_tool(self, index: int, tool: ToolSpec) -> ToolSpec:
+        self._check_name(f"tools[{index}].name", tool.name)
+        try:
+            parameters = self._redactor.dispatch_json(tool.parameters, by_name=False)
+        except RedactionCollision as collision:
+            raise Refusal(Code.INVALID_REQUEST, f"tools[{index}].parameters: {collision}") from None
+        return msgspec.structs.replace(
+            tool, description=self._redactor.model_text(tool.description), parameters=parameters
         )
+
+    def _check_name(self, what: str, name: str) -> None:
+        if self._redactor.finds(name):
+            raise Refusal(Code.INVALID_REQUEST, f"{what}: it looks like a secret, and a name is shown to everybody")
 
     async def register(
         self,
@@ -92,7 +101,9 @@ class Offers:
         resume_hash: str = "",
         idempotency: Idempotency = NO_KEY,
     ) -> bytes:
-        """The answer's JSON ``{id, name, expires_at}``. Raises Refusal(CONFLICT, NOT_FOUND)."""
+        """The answer's JSON ``{id, name, expires_at}``. Raises Refusal(INVALID_REQUEST, CONFLICT, NOT_FOUND)."""
+        self._check_name("name", offer.name)
+        self._check_name("key", offer.key)
         tools = self._clean(offer.tools)
         lifetime = LogJson(lifetime_json(offer.ttl_s))
         return await self._clients.register(
@@ -110,7 +121,7 @@ class Offers:
         )
 
     async def replace(self, session_id: str, client_id: str, tools: tuple[ToolSpec, ...]) -> bytes:
-        """The ``client_tools_updated`` event. Raises Refusal(NOT_FOUND)."""
+        """The ``client_tools_updated`` event. Raises Refusal(INVALID_REQUEST, NOT_FOUND)."""
         clean = self._clean(tools)
         updated = events.client_tools_updated(client_id, tools_json(clean))
         return await self._clients.replace_tools(session_id, client_id, _pack(clean), updated)

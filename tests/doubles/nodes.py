@@ -75,13 +75,16 @@ def children_of(pid: int) -> list[int]:
 
 
 @contextmanager
-def shared_server() -> Generator[str]:
-    """A server on a unix socket, in memory; its URL."""
+def shared_server(password: str = "") -> Generator[str]:
+    """A server on a unix socket, in memory; its URL. ``password``: characters that a URL takes as they are."""
     folder = Path(tempfile.mkdtemp(prefix="tr"))
     path = folder / "s"
     binary = str(find_server()[0])
     with _popen(
-        [binary, "--port", "0", "--unixsocket", str(path), "--dir", str(folder), "--save", ""],
+        [
+            *(binary, "--port", "0", "--unixsocket", str(path), "--dir", str(folder), "--save", ""),
+            *(("--requirepass", password) if password else ()),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
@@ -93,11 +96,11 @@ def shared_server() -> Generator[str]:
                     link.settimeout(5)
                     link.connect(str(path))
                     link.sendall(b"PING\r\n")
-                    return link.recv(16).startswith(b"+PONG")
+                    return link.recv(16).startswith((b"+PONG", b"-NOAUTH"))
                 return False
 
             wait_until(answers, START_S, "the server")
-            yield f"unix://{path}"
+            yield f"unix://:{password}@{path}" if password else f"unix://{path}"
         finally:
             process.kill()
     shutil.rmtree(folder, ignore_errors=True)
@@ -154,6 +157,7 @@ class Node:
         limits: Mapping[str, Any] | None = None,
         server: Mapping[str, Any] | None = None,
         prefix: str = "t",
+        auth: Mapping[str, Any] | None = None,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -166,7 +170,7 @@ class Node:
         tables = [
             _table("[server]", {"port": 0, "roles": roles, "state_dir": str(folder / "state"), **(server or {})}),
             _table("[redis]", {"url": redis, "prefix": prefix}),
-            _table("[auth]", {"api_keys": [{"label": "backend", "key": API_KEY}]}),
+            _table("[auth]", {"api_keys": [{"label": "backend", "key": API_KEY}], **(auth or {})}),
             _table("[limits]", limits or {}),
             *(
                 _table("[[agents]]", {"name": a.name, "command": a.command, "cwd": a.cwd, "env": a.env, **a.more})

@@ -1,6 +1,6 @@
 """A session as a strict HTTP client sees it: its stream, its inputs, and clients that answer as a test says.
 
-Every event that comes is checked on its way: ``seq`` without a gap, but for one that a ``log_reset`` explains.
+Every event that comes is checked on its way: ``seq`` without a gap.
 """
 
 import asyncio
@@ -75,8 +75,7 @@ class Stream:
             self._wake()
 
     def take(self, event: Event) -> None:
-        reset = event.get("kind") == "log_reset" and event["seq"] > self.position
-        assert reset or event["seq"] == self.position + 1, f"{event['seq']} came after {self.position}"
+        assert event["seq"] == self.position + 1, f"{event['seq']} came after {self.position}"
         self.position = event["seq"]
         self.events.append(event)
         self._wake()
@@ -148,9 +147,9 @@ class Conversation:
         assert said["outcome"] == "new_run"
         return said["run_id"]
 
-    async def end(self, run_id: str, within: float = WITHIN_S, since: int = 0) -> Event:
+    async def end(self, run_id: str, within: float = WITHIN_S) -> Event:
         """How a run ended."""
-        return await self.event(*ENDS, run_id=run_id, within=within, since=since)
+        return await self.event(*ENDS, run_id=run_id, within=within)
 
     async def run(self, *steps: Mapping[str, Any] | str, within: float = WITHIN_S) -> str:
         """One run that must complete: the last thing that it said."""

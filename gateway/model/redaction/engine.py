@@ -3,13 +3,13 @@
 ``Redactor`` is the only maker of the types of ``gateway.model.clean``.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Mapping, Sequence
 
 from gateway.model.clean import DiagnosticText, DispatchJson, LogJson, LogText, ModelJson, ModelText
-from gateway.model.redaction.jsontext import Walk, look, look_at_scalars, plain, spliced
+from gateway.model.redaction.counts import Counts
+from gateway.model.redaction.jsontext import Walk, look, look_at_scalars, spliced
 from gateway.model.redaction.known import KnownForms, KnownSecret
+from gateway.model.redaction.places import Places
 from gateway.model.redaction.rules import NAMED_VALUE
 from gateway.model.redaction.scan import Scanner
 from gateway.model.redaction.stream import DeltaRedactor, placeholder
@@ -21,18 +21,25 @@ _KEY = 1  # and of credential-like keys
 class Redactor:
     """Removes known secrets, shapes and named values. Immutable; shared by all sessions of a process.
 
-    ``known``: secrets by value; those under 8 characters are ignored. Every method is linear in its input. A text in
+    ``known``: secrets by value; those under 8 characters are ignored. ``counted`` is told the kind of each thing that
+    is removed, and never the thing. Every method is linear in its input. A text in
     which nothing is found comes back as the very same object.
     """
 
-    def __init__(self, known: Sequence[KnownSecret]) -> None:
+    def __init__(self, known: Sequence[KnownSecret], counted: Callable[[str], object] | None = None) -> None:
         self._scanner = Scanner(KnownForms(known))
-        self._counts: Counter[str] = Counter()
+        self._counts = Counts(counted)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How much was removed, by kind, since the process began."""
-        return MappingProxyType(self._counts)
+        """How much was removed, by kind, since this redactor was made."""
+        return self._counts.by_kind
+
+    def finds(self, text: str) -> bool:
+        """Whether anything would be removed from a text: for what can be refused and not changed. Counts nothing."""
+        encoded = text.encode("utf-8", "surrogatepass")
+        fired = self._scanner.gate(encoded)
+        return bool(fired) and bool(self._scanner.spans(encoded, fired, 0, len(encoded)))
 
     def log_text(self, text: str) -> LogText:
         """Text for the log: known secrets and shapes, assignments among them."""
@@ -88,13 +95,14 @@ class Redactor:
         for span in spans:
             if span.start >= covered:
                 pieces += (encoded[covered : span.start], placeholder(span.kind))
-                self._counts[span.kind] += 1
+                self._counts.add(span.kind)
             covered = max(covered, span.end)
         pieces.append(encoded[covered:])
         return b"".join(pieces).decode("utf-8", "surrogatepass")
 
     def _json(self, raw: bytes, *, by_name: bool) -> bytes:
-        text = plain(raw)
+        places = Places(raw)
+        text = places.text
         fired = self._scanner.gate(text)
         if not fired:
             return raw
@@ -102,7 +110,7 @@ class Redactor:
         names = self._scanner.starts(text, [_KEY]) if by_name and _KEY in fired else []
         if not starts and not names:
             return raw
-        seen = look(raw, self._text, starts, names)
+        seen = look(places, self._text, {*starts, *names})
         if _KNOWN in fired:
             look_at_scalars(raw, self._text, seen)
         by_name = by_name and seen.named
@@ -111,5 +119,5 @@ class Redactor:
         return spliced(raw, seen.new) if seen.new else raw
 
     def _named(self) -> bytes:
-        self._counts[NAMED_VALUE] += 1
+        self._counts.add(NAMED_VALUE)
         return b'"' + placeholder(NAMED_VALUE) + b'"'

@@ -6,18 +6,16 @@ written anew.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.model.redaction.names import Strength, strength
+from gateway.model.redaction.places import Places
 
-# Both find a lone quote too: without it, a string that is never closed would be tried from each of its quotes.
+# It finds a lone quote too: without it, a string that is never closed would be tried from each of its quotes.
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]+|"', re.DOTALL)
-_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*+:)?+|"', re.DOTALL)
-_RUN = re.compile(rb'(?:[^"\\]*+"[^"\\]*+"){0,8}+', re.DOTALL)  # strings without escapes, and what is between them
 _SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([^\s{}\[\],:"]{8,})|"', re.DOTALL)
-_ESCAPED_UNIT = re.compile(rb"\\u([0-9a-fA-F]{4})")
 _KEPT: Final = frozenset({b"true", b"false", b"null"})
 _SCHEMA_TYPES: Final = frozenset(
     {b'"string"', b'"number"', b'"integer"', b'"boolean"', b'"object"', b'"array"', b'"null"'}
@@ -34,23 +32,6 @@ class RedactionCollision(Exception):
         super().__init__("two keys of one object are the same after redaction")
 
 
-def plain(raw: bytes) -> bytes:
-    """``raw`` with the escapes of its strings undone, to look for what may be in it; no longer JSON."""
-    if b"\\" not in raw:
-        return raw
-    text = raw.replace(b"\\\\", b"\x01")
-    for escape, char in ((b'\\"', b'"'), (b"\\/", b"/"), (b"\\n", b"\n"), (b"\\t", b"\t"), (b"\\r", b"\r")):
-        text = text.replace(escape, char)
-    text = text.replace(b"\\b", b"\b").replace(b"\\f", b"\f")
-    if b"\\u" in text:
-        text = _ESCAPED_UNIT.sub(_unit, text)
-    return text.replace(b"\x01", b"\\")
-
-
-def _unit(found: re.Match[bytes]) -> bytes:
-    return chr(int(found.group(1), 16)).encode("utf-8", "surrogatepass")
-
-
 @dataclass(slots=True)
 class Look:
     """What the strings of one JSON value need: ``new`` tokens by where the old ones begin, whether a key is among them,
@@ -61,66 +42,16 @@ class Look:
     named: bool = False
 
 
-def look(raw: bytes, text: Callable[[str], str], starts: Sequence[int], names: Sequence[int]) -> Look:
-    """Look for the strings that need work. ``starts``: where in ``plain(raw)`` a match may begin, ``names``: where a
-    credential-like key may; only strings with one of them inside are decoded, and runs of strings without one are
-    passed over at once. Raises ValueError for a string that is not closed."""
+def look(places: Places, text: Callable[[str], str], marks: Iterable[int]) -> Look:
+    """Look for the strings that need work. ``marks``: where in the plain text a match or a credential-like key may
+    begin; only strings with one of them inside are decoded. Raises ValueError for a string that is not closed."""
     seen = Look({})
     reached = 0  # in the plain text: up to here all is done
-    strings = _Strings(raw)
-    for mark in sorted({*starts, *names}):
-        if mark >= reached and (found := strings.at(mark)):
+    for mark in sorted(marks):
+        if mark >= reached and (found := places.string_at(mark)):
             _renew(seen, found, text)
-            reached = strings.end_of(found)
+            reached = places.end_of(found)
     return seen
-
-
-class _Strings:
-    """A walk over the strings of a JSON value by places in its plain text, forwards only."""
-
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._at = 0
-        self._shorter = 0  # by how much the plain text is shorter up to there
-        self._one_by_one = 0  # up to here strings are taken singly
-        self._next: re.Match[bytes] | None = None
-
-    def at(self, mark: int) -> re.Match[bytes] | None:
-        """The string in which ``mark`` lies; None where it lies between strings."""
-        while True:
-            if self._next is None:
-                if self._at >= self._one_by_one and self._passed(mark):
-                    continue
-                self._next = _STRING.search(self._raw, self._at)
-            found = self._next
-            if found is None or (found.start(1) >= 0 and mark < found.start(1) - self._shorter):
-                return None
-            if found.start(1) < 0:
-                raise ValueError("not JSON: a string is not closed")
-            if mark < self.end_of(found):
-                return found
-            self._shorter += _shortened(found)
-            self._at, self._next = found.end(), None
-
-    def end_of(self, found: re.Match[bytes]) -> int:
-        """Where the string that was found last ends in the plain text."""
-        return found.end(1) - self._shorter - _shortened(found)
-
-    def _passed(self, mark: int) -> bool:
-        run = _RUN.match(self._raw, self._at)
-        end = run.end() if run else self._at
-        if end - self._shorter <= mark and end > self._at:
-            self._at = end
-            return True
-        self._one_by_one = end
-        return False
-
-
-def _shortened(found: re.Match[bytes]) -> int:
-    inside = found.group(1) or b""
-    if b"\\u" in inside:
-        return len(inside) - len(plain(inside))
-    return inside.count(b"\\") - inside.count(b"\\\\")  # every escape is two bytes, and one plain byte
 
 
 def _renew(seen: Look, found: re.Match[bytes], text: Callable[[str], str]) -> None:

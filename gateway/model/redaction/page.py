@@ -83,6 +83,8 @@ _TAIL: Final = """
   key that is 32 hex digits and nothing else, a word or two of plain letters after `password=`.
 - Secrets that are compressed, encrypted, or encoded in another way than those above; in pictures and other binary data.
 - A secret that is split over two fields, two events or two results.
+- Ids: those of calls, runs and registrations are opaque and go as they are, or nobody would find them again. A name
+  that a client chooses (its own, its key, its tools') cannot be changed either: one that holds a secret is refused.
 - Names of people, addresses, card numbers: this is about credentials.
 
 ## Limits
@@ -95,7 +97,7 @@ _TAIL: Final = """
 - Placeholders are not secrets: redacting twice changes nothing more.
 
 `make bench-redaction` measures all of it: recall on our own corpus and on the samples of two other tools, false
-positives on code and prose, and speed.
+positives on code and prose, and speed; [what it measured](redaction-measured.md).
 """
 
 

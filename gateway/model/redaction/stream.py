@@ -5,10 +5,10 @@ For any split of a text the output's sum is that of the whole text. What is held
 or the longest form of a known secret; the tail of a secret is dropped as it comes.
 """
 
-from collections import Counter
 from typing import Final
 
 from gateway.model.clean import LogText
+from gateway.model.redaction.counts import Counts
 from gateway.model.redaction.scan import Scanner, Span, by_place
 
 _CONTEXT: Final = 128  # bytes before the cut that edges and END lines look back at
@@ -22,7 +22,7 @@ def placeholder(kind: str) -> bytes:
 class DeltaRedactor:
     """One stream of text. Not shared: every stream has its own."""
 
-    def __init__(self, scanner: Scanner, counts: Counter[str]) -> None:
+    def __init__(self, scanner: Scanner, counts: Counts) -> None:
         self._scanner = scanner
         self._counts = counts
         self._text = b""
@@ -73,7 +73,7 @@ class DeltaRedactor:
                 break
             if span.start >= self._covered:
                 pieces += (self._text[at : span.start], placeholder(span.kind))
-                self._counts[span.kind] += 1
+                self._counts.add(span.kind)
             self._covered = max(self._covered, span.end)
             at = max(at, self._covered)
         pieces.append(self._text[at:limit])
