@@ -66,6 +66,30 @@ async def test_a_reader_that_stops_is_moved_on_and_slows_nobody(bus_world: World
     assert seqs == list(range(reset["reset"]["seq"] + 1, last + 2))
 
 
+async def test_a_reader_that_stops_costs_less_than_three_mebibytes(bus_world: World) -> None:
+    """All that the process allocates and keeps while its session goes on, twice what may wait and more."""
+    import tracemalloc
+
+    node = await bus_world.node()
+    session_id, token = await node.session()
+    epoch = await node.own(session_id)
+    stalled = await _stalled(bus_world, node, session_id, token)
+    await node.say(session_id, epoch, "x" * 50_000)
+    tracemalloc.start()
+    try:
+        gc.collect()
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(120):
+            await node.say(session_id, epoch, "x" * 50_000)
+        gc.collect()
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept < 3 * 1024 * 1024, kept
+    stalled.connection.transport.resume_reading()
+    await stalled.push("reset")
+
+
 async def test_a_short_stall_loses_nothing(bus_world: World) -> None:
     node = await bus_world.node()
     session_id, token = await node.session()
