@@ -171,6 +171,9 @@ class Gateway:
         self._session_agents = SessionAgents(self.sessions)
         self._inbox = Inbox(self.store, self.incarnation, self.owners, self._credentials_changed, self.enquiries.came)
         self._membership = Membership(self.nodes, self._info, self._on_contact)
+        failures = Rates(
+            settings.limits.auth_failures_per_minute / 60, settings.limits.auth_failures_per_minute, "auth"
+        )
         self._sockets = Sockets(
             SocketServices(
                 settings=settings,
@@ -182,12 +185,13 @@ class Gateway:
                 feeds=self.feeds,
                 timers=self.timers,
                 tasks=self.tasks,
+                failures=failures,
                 now_ms=self.now_ms,
                 demo_agent_id=next((a.id for a in settings.agents if a.name == demo_agent), None),
             )
         )
         self._streams = Streams(settings.limits.max_streams)
-        http = HttpServices(
+        self.http = HttpServices(
             settings=settings,
             agents=agents,
             authenticator=self.authenticator,
@@ -204,15 +208,12 @@ class Gateway:
             streams=self._streams,
             tasks=self.tasks,
             rates=Rates(settings.limits.requests_per_second, settings.limits.request_burst, "requests"),
-            failures=Rates(
-                settings.limits.auth_failures_per_minute / 60, settings.limits.auth_failures_per_minute, "auth"
-            ),
+            failures=failures,
             now_ms=self.now_ms,
             draining=lambda: self.draining,
             demo_agent=demo_agent,
         )
-        self.http = http
-        edge: list[BaseRoute] = self._edge(http) if "edge" in settings.server.roles else []
+        edge: list[BaseRoute] = self._edge(self.http) if "edge" in settings.server.roles else []
         gauges = Gauges(self.topology, redactor, lambda: not self.problems())
         measured = metrics_route(gauges.read)
         own_port = bool(settings.server.metrics_port)

@@ -129,7 +129,7 @@ async def _serve(settings: Settings, state: State, redactor: Redactor, *, page_o
         listener = _listen(settings, settings.server.port, "; --port takes another (0: a free one)")
         if gateway.metrics is not None:
             await stack.enter_async_context(_measured(settings, gateway, gateway.metrics))
-        server = _Server(_uvicorn_config(settings, gateway))
+        server = _Server(uvicorn_config(settings, gateway.asgi))
         serving = gateway.tasks.spawn("server", server.serve(sockets=[listener]))
         await _say_where(settings, listener, page, demo=demo)
         gc.collect()
@@ -188,9 +188,10 @@ def _listen(settings: Settings, port: int, advice: str) -> socket.socket:
         raise StartError(f"cannot listen on {host}:{port}: {error.strerror}{told}") from None
 
 
-def _uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
+def uvicorn_config(settings: Settings, app: ASGIApp) -> uvicorn.Config:
+    """How uvicorn serves ``app``: its limits are ours."""
     return uvicorn.Config(
-        gateway.asgi,
+        app,
         http=HttpProtocol,
         ws=SOCKET_PROTOCOL,
         ws_max_size=limits.SOCKET_FRAME_BYTES,

@@ -22,15 +22,26 @@ def _python_for_sdk() -> bool:
     return subprocess.run([ROOT / ".ci/python", "3", "12"], capture_output=True, check=False).returncode == 0
 
 
+def _autobahn() -> bool:
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [*pyenv.glob("versions/2.7.*/bin/python2.7"), *filter(None, [shutil.which("python2.7")])]
+    # A shim of pyenv's is there without an interpreter behind it, so each is run.
+    return any(
+        subprocess.run([one, "-m", "pip", "-V"], capture_output=True, check=False).returncode == 0 for one in found
+    )
+
+
 def _redis() -> bool:
     return shutil.which("redis-sentinel") is not None
 
 
 PEERS: dict[str, Callable[[], bool]] = {
     "Chromium": lambda: shutil.which("chromium") is not None,
+    "CPython 2.7, for the Autobahn test suite": _autobahn,
     "magi-code 0.104.0": _magi_code,
     "Node.js with npm, for the JavaScript client": lambda: bool(shutil.which("node") and shutil.which("npm")),
     "Python >= 3.12 for the SDK": _python_for_sdk,
+    "Xvfb": lambda: shutil.which("Xvfb") is not None,
     "redis-sentinel": _redis,
 }
 

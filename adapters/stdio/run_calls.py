@@ -269,9 +269,13 @@ class RunCalls:
         self._context.services.timers.arm(call_id, asyncio.get_running_loop().time() + left, self._due)
 
     def _due(self, call_id: str) -> None:
-        if call_id in self._open:
-            self._context.services.calls.expire(self._context.outbox, call_id, partial(self._expired, call_id))
-            self._deadline_passed(call_id)
+        opened = self._open.get(call_id)
+        if opened is not None:
+            services = self._context.services
+            services.calls.expire(self._context.outbox, call_id, partial(self._expired, call_id))
+            # The bus has half of the margin to say how it ended, so that the child hears of us before its own clock.
+            patience_s = services.limits.deadline_margin_ms / 2000
+            services.timers.arm(call_id, opened.until + patience_s, self._deadline_passed)
 
     def _expired(self, call_id: str, due_ms: int) -> None:
         if call_id not in self._open or due_ms == 0:
@@ -284,7 +288,7 @@ class RunCalls:
     def _deadline_passed(self, call_id: str) -> None:
         """The bus has been silent for so long that our own clock must do: the child is answered, the record follows."""
         opened = self._open.get(call_id)
-        if opened is None or asyncio.get_running_loop().time() < opened.until or self._context.outbox.healthy:
+        if opened is None:
             return
         self._context.services.calls.end(self._context.outbox, call_id, Event.TIMEOUT, "bus_unavailable")
         self._deliver(call_id, Answer(_LOST, True, None))

@@ -99,7 +99,7 @@ class Sockets:
         host = _values(headers, b"host")
         if len(origin) > 1 or len(host) > 1:
             raise Refusal(Code.INVALID_REQUEST)
-        peer = Peer(credential, origin[0] if origin else None, host[0] if host else "")
+        peer = Peer(credential, origin[0] if origin else None, host[0] if host else "", _address(scope))
         return peer, SUBPROTOCOL if offered else None
 
     async def drain(self, timeout_s: float = 5.0) -> None:
@@ -118,6 +118,11 @@ class Sockets:
 def endpoint(services: SocketServices) -> Sockets:
     """The app for ``WebSocketRoute("/v1/ws", …)``; ``drain`` is the composition root's to call."""
     return Sockets(services)
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
 
 
 def _values(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:

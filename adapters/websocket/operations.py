@@ -32,11 +32,12 @@ TALK: Final = (wire.Input, wire.Cancel, wire.Approve)
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What the handshake said. ``host`` has passed the check of hosts."""
+    """What the handshake said. ``host`` has passed the check of hosts; ``address`` is empty when there is none."""
 
     credential: str | None
     origin: str | None
     host: str
+    address: str
 
 
 class _Offered(msgspec.Struct):
@@ -160,11 +161,18 @@ class Operations:
         """Attaches: the answer's body and the session, whose events follow once it is answered.
 
         Raises Refusal(NOT_FOUND) alike for a session that there is not and for a credential that does not reach it,
-        Refusal(ORIGIN_FORBIDDEN), BusUnavailable.
+        Refusal(TOO_MANY_REQUESTS) once an address has been refused too often, Refusal(ORIGIN_FORBIDDEN),
+        BusUnavailable.
         """
         credential = op.token if op.token is not None else self._peer.credential
         try:
             principal = await self._services.authenticator.authenticate(credential)
+        except Refusal:
+            # As over HTTP: counted together, and whoever has a good credential is let in from whatever address.
+            if credential:
+                self._services.failures.take(self._peer.address)
+            raise Refusal(Code.NOT_FOUND) from None
+        try:
             require_session(principal, session_id)
             session = await self._services.conversations.get(session_id)
         except Refusal:

@@ -28,6 +28,7 @@ class Close(Enum):
     NO_PONG = (4408, "no pong")
     TOO_LARGE = (4413, "frame too large")
     TOO_MANY = (4429, "too many frames")
+    FAILURES = (4429, "too many refused credentials")
     GOING_AWAY = (1012, "this node is going away")
 
     @property

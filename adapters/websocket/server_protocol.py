@@ -2,11 +2,11 @@
 
 Give the class to uvicorn as ``ws=``. It differs in seven things. A frame beyond the bound closes with 4413 before it is
 read whole, and the bound is the endpoint's to set (8 KiB before the first attach). A pong that does not come closes
-with 4408. A connection that is closing is aborted after a while, however little its peer reads. A message
-in very many fragments costs what one in one piece costs. Binary frames and bad
-UTF-8 are as the protocol has them. What is sent in one turn of the loop is one write. A text frame goes straight to
-an endpoint that takes it, past ASGI's queue and the pause of reading that each message costs there. Must never look
-into a message.
+with 4408. A connection that is closing is aborted after a while, however little its peer reads. A message in very many
+fragments costs what one in one piece costs. Text that is no UTF-8 closes with 1007 and is no line of the log, which a
+peer could fill. Binary frames are as the protocol has them. What is sent in one turn of the loop is one write. A text
+frame goes straight to an endpoint that takes it, past ASGI's queue and the pause of reading that each message costs
+there. Must never look into a message.
 """
 
 import asyncio
@@ -81,13 +81,23 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._take = take
 
     def send_receive_event_to_app(self) -> None:
-        """A whole message: to who takes it, else by ASGI's queue, behind whatever waits there."""
-        if self._take is not None and self.curr_msg_data_type == "text" and not self.close_sent and self.queue.empty():
-            message = bytes(self.frames[0] if len(self.frames) == 1 else b"".join(self.frames))
-            if _is_utf8(message) and self._take(message):
-                self.frames = []
-                return
-        super().send_receive_event_to_app()
+        """A whole message: to who takes it, else by ASGI's queue, behind whatever waits there. None after our close."""
+        message, self.frames = b"".join(self.frames), []
+        if self.close_sent:
+            return
+        if self.curr_msg_data_type == "bytes":
+            self.queue.put_nowait({"type": "websocket.receive", "bytes": message})
+        elif not _is_utf8(message):
+            self.conn.fail(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
+            return
+        elif self._take is not None and self.queue.empty() and self._take(message):
+            return
+        else:
+            self.queue.put_nowait({"type": "websocket.receive", "text": message.decode()})
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
 
     async def _send_text(self, data: bytes) -> None:
         """A text frame of UTF-8. Raises ClientDisconnected, as ``send`` does."""

@@ -11,11 +11,13 @@ from gateway.services.feeds import Feeds
 from gateway.services.offers import Offers
 from gateway.services.sessions import Conversations
 from gateway.services.tasks import Tasks
+from gateway.web.rates import Rates
 
 
 @dataclass(frozen=True, slots=True)
 class SocketServices:
-    """``incarnation`` is this node's; ``now_ms`` the bus clock as ``timers`` use it.
+    """``incarnation`` is this node's; ``now_ms`` the bus clock as ``timers`` use it; ``failures`` counts refused
+    credentials by address, those of HTTP among them.
 
     ``frames_per_second`` and ``frame_burst`` bound one socket; beyond them it is closed (4429). They are far above what
     a client needs, since a call costs two frames. ``demo_agent_id``: the agent whose sessions our own pages may use.
@@ -30,6 +32,7 @@ class SocketServices:
     feeds: Feeds
     timers: Timers
     tasks: Tasks
+    failures: Rates
     now_ms: Callable[[], int]
     demo_agent_id: str | None = None
     frames_per_second: float = 5_000

@@ -220,6 +220,8 @@ class Socket:
                 raise Closing(Close.ORIGIN) from None
             if why.code is Code.NOT_FOUND:
                 raise Closing(Close.REFUSED) from None
+            if why.code is Code.TOO_MANY_REQUESTS:
+                raise Closing(Close.FAILURES) from None
             self.outbound.answer(protocol.error(what.op.id, why))
             return
         except BusUnavailable as error:

@@ -36,10 +36,12 @@ class Log:
             raise Refusal(Code.NOT_FOUND)
         return int(cast("bytes", seq))
 
-    async def raise_to(self, session_id: str, seq: int) -> int:
-        """Readers were given events up to ``seq``: where a failover lost some of them the log goes on above, with a
-        ``log_reset`` first (bridge 8). Returns the last seq."""
-        reply = await self._store.run(session_id, self._store.scripts.raise_log, seq, again=True)
+    async def raise_to(self, session_id: str, seq: int, replaced: int | None = None) -> int:
+        """Readers know of events up to ``seq``: where a failover lost some of them the log goes on above, with a
+        ``log_reset`` first (bridge 8). ``replaced``: one that they were given and whose number another event has by
+        now. Returns the last seq."""
+        args = (seq, "" if replaced is None else replaced)
+        reply = await self._store.run(session_id, self._store.scripts.raise_log, *args, again=True)
         return int(cast("int", reply))
 
     async def oldest(self, session_id: str) -> int:

@@ -18,6 +18,9 @@ from gateway.model.error_texts import FAILURES
 
 _SHARED: Final = ("prelude", "calls", "clients")
 _HOME_GONE: Final = json.dumps("home_gone: the node that keeps this session's work is gone")
+_END_LOST: Final = json.dumps("end_lost: how it ended was lost with a server of the bus")
+_LOST_EVENTS: Final = 10_000
+"""More than a session writes between two replications: so far above what is left a log goes on after a loss."""
 _ALONE: Final = frozenset({"renew"})
 
 
@@ -93,10 +96,12 @@ class Scripts:
             "ack": bounds.ack_ms,
             "result": bounds.result_ms,
             "refused": bounds.refused_ms,
+            "lost_events": _LOST_EVENTS,
         }
         numbers = ", ".join(f"{name} = {value}" for name, value in constants.items())
         publish = "SPUBLISH" if sharded else "PUBLISH"
-        head = f"local C = {{ {numbers}, publish = '{publish}', home_gone = [==[{_HOME_GONE}]==] }}\n"
+        texts = f"home_gone = [==[{_HOME_GONE}]==], end_lost = [==[{_END_LOST}]==]"
+        head = f"local C = {{ {numbers}, publish = '{publish}', {texts} }}\n"
         self._shared = head + _step() + _failure_text() + "".join(_source(name) for name in _SHARED)
         self.create: Final = self._script("create")
         self.delete: Final = self._script("delete")

@@ -63,8 +63,6 @@ def _findings(gateway: "Gateway") -> Iterator[tuple[str, Verdict, str]]:
 
 def _address(gateway: "Gateway") -> Finding:
     status, body = gateway.status("/healthz")
-    if status == 421:
-        return "fail", f"{gateway.url} is a gateway that does not serve this host name: see server.allowed_hosts"
     if status != 200 or body != b'{"status":"ok"}':
         return "fail", f"{gateway.url} answers {status}, but not as a toolrelay gateway"
     return "ok", f"{gateway.url} answers"
@@ -112,9 +110,7 @@ def _socket(gateway: "Gateway") -> Finding:
         ):
             return "ok", f"{address} opens"
     except InvalidStatus as refused:
-        return (
-            "fail",
-            f"{address} is refused with {refused.response.status_code}: does a proxy on the way pass Upgrade?",
-        )
+        status = refused.response.status_code
+        return "fail", f"{address} is refused ({status}): see server.allowed_hosts, and whether a proxy passes Upgrade"
     except (InvalidHandshake, OSError, TimeoutError) as error:
         return "fail", f"{address} does not open ({type(error).__name__})"

@@ -20,6 +20,7 @@ from gateway.model.events import seq_of
 from gateway.observe import metrics
 from gateway.observe.log import get_logger
 from gateway.services.executing import ExecutingForms
+from gateway.services.losses import head_after_gap
 from gateway.services.tasks import Tasks
 
 _PAGE: Final = 200
@@ -65,6 +66,7 @@ class Feed:
         self.head = 0
         self.bytes_seen = 0  # of events, since this feed began
         self.readers: set[Reader] = set()
+        self.given: Entry | None = None  # the last event that readers here were given, or are being given
         self.ring: deque[Entry] = deque()
         self._ring_bytes = 0
 
@@ -92,7 +94,7 @@ class Feed:
         if entry.seq != self.head + 1:  # a push was lost: what lies between stands in the log
             self.ring.clear()
             self._ring_bytes = 0
-        self.head = entry.seq
+        self.head, self.given = entry.seq, entry
         self.bytes_seen += len(entry.event)
         self.ring.append(entry)
         self._ring_bytes += len(entry.event)
@@ -278,6 +280,8 @@ class Reader:
             self.position = max(self.position, self._feed.head)
             return Trimmed(self.position + 1)
         self.position = page[-1].seq
+        if self.position >= self._feed.head:
+            self._feed.given = page[-1]
         return page
 
     def skip(self) -> int:
@@ -377,15 +381,14 @@ class Feeds:
 
     async def catch_up(self) -> None:
         """After a gap of the subscription: every feed learns its log's head, and its readers read what they missed."""
-        for session_id, feed in list(self._feeds.items()):
+        for feed, given in [(feed, feed.given) for feed in self._feeds.values()]:
             signal = Signal("gap")
             try:
-                head = await self._log.head(session_id)
-                feed.raise_head(head if head >= feed.head else await self._log.raise_to(session_id, feed.head))
+                feed.raise_head(await head_after_gap(self._log, feed.session_id, feed.head, given))
             except Refusal:  # it was deleted meanwhile
                 signal = Signal("deleted")
             except BusUnavailable as error:
-                log.warning("a feed could not catch up", session_id=session_id, error=error)
+                log.warning("a feed could not catch up", session_id=feed.session_id, error=error)
                 return
             for reader in list(feed.readers):
                 reader.push_signal(signal)

@@ -8,6 +8,7 @@ import pytest
 import pytest_asyncio
 
 from tests.clients.driven import Driven, driven, prepare_js
+from tests.clients.site import Site, pages
 from tests.doubles.socket_world import Node, World, bus, world
 
 
@@ -53,12 +54,18 @@ class Scene:
         return await self.node.dispatch(self.session_id, self.epoch, client_id, tool=tool)
 
 
-@pytest.fixture(params=["js", "python"])
+@pytest.fixture(params=["js", pytest.param("js, its own socket", marks=pytest.mark.peers), "python"])
 async def scene(request: pytest.FixtureRequest, bus_world: World) -> AsyncGenerator[Scene]:
-    if request.param == "js":
+    if request.param != "python":
         request.getfixturevalue("js_client")
     node = await bus_world.node()
     session_id, token = await node.session()
     epoch = await node.own(session_id)
     async with driven(request.param) as client:
         yield Scene(node, session_id, token, epoch, client)
+
+
+@pytest.fixture
+async def site(bus_world: World, js_client: None) -> AsyncGenerator[Site]:
+    async with pages(bus_world) as made:
+        yield made

@@ -1,6 +1,7 @@
 """Both client libraries behind one line protocol, so that one test proves the same of both."""
 
 import asyncio
+import importlib
 import json
 import os
 import shutil
@@ -57,10 +58,25 @@ class Driven:
         return [one for one in self.said if one["said"] == said]
 
 
+def _newer_node() -> str:
+    """Playwright's own Node.js: it is 22 or newer, whatever the system has."""
+    return str(importlib.import_module("playwright._impl._driver").compute_driver_executable()[0])
+
+
+def _program(kind: str) -> list[str]:
+    match kind:
+        case "js":
+            return ["node", str(JS / "test/driven.mjs")]
+        case "js, its own socket":
+            return [_newer_node(), str(JS / "test/driven.mjs"), "own"]
+        case _:
+            return [sys.executable, str(PROGRAMS / "client.py")]
+
+
 @asynccontextmanager
 async def driven(kind: str) -> AsyncGenerator[Driven]:
-    """A client of this kind (``js`` or ``python``) that is not yet connected."""
-    program = ["node", str(JS / "test/driven.mjs")] if kind == "js" else [sys.executable, str(PROGRAMS / "client.py")]
+    """A client that is not yet connected: ``js``, ``js, its own socket`` (peers alone: Node.js >= 22), ``python``."""
+    program = _program(kind)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "clients/python"), "NO_PROXY": "*"}
     process = await asyncio.create_subprocess_exec(
         *program, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment, limit=1 << 20

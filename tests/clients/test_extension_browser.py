@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from gateway.config.settings import Agent, Server, Settings
 from tests.clients.driven import ROOT
-from tests.clients.test_clients_browser import Site
+from tests.clients.site import PAGES, Site
 from tests.doubles.browser import persistent
 from tests.doubles.page_server import page_server
 from tests.doubles.socket_world import World
@@ -24,7 +24,6 @@ from tests.doubles.socket_world import World
 pytestmark = pytest.mark.peers
 EXTENSION = ROOT / "examples/extension-mv3"
 ID = "alenplhnfpgbbnllppclaacbapdjionj"
-PAGES = Path(__file__).parent / "pages"
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """A session as a strict HTTP client sees it: its stream, its inputs, and clients that answer as a test says.
 
-Every event that comes is checked on its way: ``seq`` without a gap.
+Every event that comes is checked on its way: ``seq`` without a gap, but for one that a ``log_reset`` explains.
 """
 
 import asyncio
@@ -75,7 +75,8 @@ class Stream:
             self._wake()
 
     def take(self, event: Event) -> None:
-        assert event["seq"] == self.position + 1, f"{event['seq']} came after {self.position}"
+        reset = event.get("kind") == "log_reset" and event["seq"] > self.position
+        assert reset or event["seq"] == self.position + 1, f"{event['seq']} came after {self.position}"
         self.position = event["seq"]
         self.events.append(event)
         self._wake()
@@ -147,9 +148,9 @@ class Conversation:
         assert said["outcome"] == "new_run"
         return said["run_id"]
 
-    async def end(self, run_id: str, within: float = WITHIN_S) -> Event:
+    async def end(self, run_id: str, within: float = WITHIN_S, since: int = 0) -> Event:
         """How a run ended."""
-        return await self.event(*ENDS, run_id=run_id, within=within)
+        return await self.event(*ENDS, run_id=run_id, within=within, since=since)
 
     async def run(self, *steps: Mapping[str, Any] | str, within: float = WITHIN_S) -> str:
         """One run that must complete: the last thing that it said."""

@@ -17,7 +17,6 @@ from starlette.routing import WebSocketRoute
 from websockets.asyncio.client import ClientConnection, connect
 
 from adapters.websocket.endpoint import Sockets, SocketServices, endpoint
-from adapters.websocket.server_protocol import SocketProtocol
 from gateway.auth import tokens
 from gateway.auth.authenticator import Authenticator, KnownKey
 from gateway.auth.principals import ApiKeyHolder
@@ -41,12 +40,14 @@ from gateway.model import events
 from gateway.model.clean import LogJson, LogText
 from gateway.model.redaction import Redactor
 from gateway.observe.tasks import Tasks
+from gateway.server import uvicorn_config
 from gateway.services.answers import Answers
 from gateway.services.deadlines import Timers
 from gateway.services.feeds import Feeds
 from gateway.services.offers import Offers
 from gateway.services.sessions import Conversations
 from gateway.services.succession import Agent, Succession
+from gateway.web.rates import Rates
 
 ORIGIN = "https://app.example"
 API_KEY = "trk_for_tests_only_0123456789"
@@ -117,6 +118,7 @@ class Node:
         conversations = Conversations(
             self.sessions, self.feeds, self.nodes, redactor(), agents=agents, succession=succession
         )
+        failed = self._settings.limits.auth_failures_per_minute
         self.sockets = endpoint(
             SocketServices(
                 settings=self._settings,
@@ -128,6 +130,7 @@ class Node:
                 feeds=self.feeds,
                 timers=self.timers,
                 tasks=self.tasks,
+                failures=Rates(failed / 60, failed, "auth"),
                 now_ms=self.now_ms,
                 frames_per_second=self._rate[0],
                 frame_burst=self._rate[1],
@@ -140,18 +143,9 @@ class Node:
         listener.listen()
         listener.setblocking(False)
         self.port = listener.getsockname()[1]
-        config = uvicorn.Config(
-            Starlette(routes=[WebSocketRoute("/v1/ws", self.sockets)]),
-            ws=SocketProtocol,
-            http="httptools",
-            ws_max_size=max_size,
-            ws_ping_interval=ping_s,
-            ws_ping_timeout=ping_s,
-            ws_per_message_deflate=False,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-        )
+        config = uvicorn_config(self._settings, Starlette(routes=[WebSocketRoute("/v1/ws", self.sockets)]))
+        config.ws_max_size = max_size
+        config.ws_ping_interval = config.ws_ping_timeout = ping_s
         config.load()
         self._server = uvicorn.Server(config)
         self._server.lifespan = config.lifespan_class(config)

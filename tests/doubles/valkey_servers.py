@@ -115,9 +115,13 @@ class SentinelSet:
 
     async def __aenter__(self) -> "SentinelSet":
         self.stack = contextlib.AsyncExitStack()
-        self.primary = await self.stack.enter_async_context(Server("--repl-diskless-sync-delay", "0"))
+        user = ("--user", "replica", "on", ">replica", "+psync", "+replconf", "+ping")
+        self.primary = await self.stack.enter_async_context(Server("--repl-diskless-sync-delay", "0", *user))
         self.replica = await self.stack.enter_async_context(
-            Server("--replicaof", f"127.0.0.1 {self.primary.port}", "--repl-diskless-sync-delay", "0")
+            Server(
+                *("--replicaof", f"127.0.0.1 {self.primary.port}", "--repl-diskless-sync-delay", "0"),
+                *("--masteruser", "replica", "--masterauth", "replica"),
+            )
         )
 
         async def synced() -> bool:
@@ -142,6 +146,12 @@ class SentinelSet:
 
         await until(agreed, 15, what="the Sentinels")
         return self
+
+    async def cut_off(self) -> None:
+        """What stands on the primary now is on the replica; what is written from now on never reaches it."""
+        assert await ask(self.primary.port, "WAIT", 1, 4_000) == 1
+        await ask(self.primary.port, "ACL", "SETUSER", "replica", "off")
+        assert await ask(self.primary.port, "CLIENT", "KILL", "USER", "replica") == 1
 
     async def __aexit__(self, *_: object) -> None:
         await self.stack.aclose()

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
 
 from adapters.http.routes import OPERATIONS
 from gateway.web import protocol
@@ -292,6 +293,15 @@ async def test_a_body_that_nobody_reads_ends_too(node: Node, talk: Talk, monkeyp
         await key.post(f"{talk.path}/cancel")
         await asyncio.sleep(0.5)
         assert (await key.post(f"{talk.path}/cancel")).status_code == 200
+
+
+async def test_a_socket_has_no_body_to_wait_for(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "BODY_S", 0.2)
+    address = node.url.replace("http", "ws") + "/v1/ws"
+    async with connect(address, subprotocols=["toolrelay.v1"], proxy=None) as socket:  # type: ignore[list-item]
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(10):
+            await (await socket.ping())
 
 
 async def test_many_idle_connections_of_one_address_hurt_nobody(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

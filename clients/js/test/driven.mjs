@@ -2,8 +2,11 @@
 
 import { createInterface } from "node:readline";
 
-import { WebSocket } from "ws";
 import { connect } from "@toolrelay/client";
+
+// Node.js has a socket of its own from 22 on; an older one is handed the `ws` package's.
+const handed = globalThis.WebSocket ? {} : { WebSocket: (await import("ws")).WebSocket };
+if (process.argv.includes("own") && handed.WebSocket) throw new Error(`Node.js ${process.version} has no WebSocket`);
 
 const say = (said, fields) => process.stdout.write(`${JSON.stringify({ said, ...fields })}\n`);
 const open = new Map(); // call id -> resolve
@@ -37,7 +40,7 @@ const tools = (names) => Object.fromEntries(names.map((name) => [name, tool(name
 const commands = {
   connect({ url, session, token, key, ttl, tools: names, after_seq: afterSeq, registration }) {
     client = connect({
-      url, session, token, name: "web", key, ttlSeconds: ttl, tools: tools(names), WebSocket,
+      url, session, token, name: "web", key, ttlSeconds: ttl, tools: tools(names), ...handed,
       ...(afterSeq === undefined ? {} : { afterSeq }),
       ...(registration === undefined ? {} : { registration }),
     });

@@ -24,11 +24,15 @@ for _ = 1, tonumber(ARGV[5]) do
   at = at + 2
 end
 if ARGV[3] ~= '' then
-  for _, call_id in ipairs(redis.call('HKEYS', base .. ':open')) do
-    local call = load_call(call_id)
-    if call and is_open(call) then fail(call, reason_of(call, 'end'), nil) end
+  fail_open_calls()
+  if redis.call('HGET', base, 'run') == ARGV[3] then
+    redis.call('HDEL', base, 'run', 'run_entry')
+  else
+    -- A failover lost that it was started, so it waits again; it must not run a second time.
+    for _, entry in ipairs(redis.call('LRANGE', base .. ':runs', 0, -1)) do
+      if string.sub(entry, 1, 36) == ARGV[3] then redis.call('LREM', base .. ':runs', 1, entry) end
+    end
   end
-  if redis.call('HGET', base, 'run') == ARGV[3] then redis.call('HDEL', base, 'run', 'run_entry') end
 end
 mark_delivered(ARGV[4])
 for i = at, #ARGV do append(ARGV[i]) end

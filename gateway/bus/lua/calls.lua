@@ -54,6 +54,14 @@ local function fail(call, reason, detail)
   tell_owner('F', call.id, reason, outcome, said)
 end
 
+-- The run is over: nobody waits for its calls any more.
+local function fail_open_calls()
+  for _, call_id in ipairs(redis.call('HKEYS', base .. ':open')) do
+    local call = load_call(call_id)
+    if call and is_open(call) then fail(call, reason_of(call, 'end'), nil) end
+  end
+end
+
 -- What became of answers at the child: "id mark id mark".
 local function mark_delivered(marks)
   for id, mark in string.gmatch(marks, '(%S+) (%S+)') do

@@ -8,10 +8,7 @@ if (session.owner or '') ~= ARGV[1] then return '' end
 local name = ARGV[2] ~= '' and ARGV[2] or redis.call('HGET', base, 'owner_name') or ''
 local run_id = redis.call('HGET', base, 'run')
 if run_id and ARGV[4] ~= '' then
-  for _, id in ipairs(redis.call('HKEYS', base .. ':open')) do
-    local call = load_call(id)
-    if call and is_open(call) then fail(call, reason_of(call, 'end'), nil) end
-  end
+  fail_open_calls()
   append('{"type":"run_failed","run_id":"' .. run_id .. '","error":' .. ARGV[4] .. '}')
   redis.call('HDEL', base, 'run', 'run_entry')
 end

@@ -93,6 +93,14 @@ local function append(payload, live)
   return event
 end
 
+-- A failover has lost events: the log goes on above every number that a reader may have been given, and says so. What
+-- it says stands in the session too (field `reset`), so that one loss is said once.
+local function reset_log(above)
+  session.seq = math.max(session.seq, above) + C.lost_events
+  append('{"type":"custom","kind":"log_reset","payload":{}}')
+  redis.call('HSET', base, 'reset', int(session.seq))
+end
+
 -- Ends a transition: the number, further fields of the session, the lifetimes once in a while, and the push.
 local function commit(...)
   if now - session.touched > C.touch_every then

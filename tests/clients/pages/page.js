@@ -4,7 +4,7 @@ import { connect } from "/client/index.js";
 
 const { options, tools: names } = JSON.parse(decodeURIComponent(location.hash.slice(1)));
 const held = new Map();
-const seen = { calls: [], states: [], shown: [], ticks: 0 };
+const seen = { calls: [], states: [], shown: [], ticks: 0, at: performance.now(), longest: 0 };
 let client;
 
 function tool(name) {
@@ -25,7 +25,12 @@ function tool(name) {
 }
 
 addEventListener("pageshow", ({ persisted }) => seen.shown.push(persisted));
-setInterval(() => seen.ticks++, 100);
+setInterval(() => {
+  const now = performance.now();
+  seen.longest = Math.max(seen.longest, now - seen.at);
+  seen.at = now;
+  seen.ticks++;
+}, 100);
 client = connect({ ...options, tools: Object.fromEntries(names.map((name) => [name, tool(name)])) });
 client.on("state", (state) => seen.states.push(state));
 Object.assign(globalThis, { seen, client, finish: (id, text) => held.get(id)(text) });

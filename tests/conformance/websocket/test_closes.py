@@ -10,9 +10,11 @@ from uuid import uuid4
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from gateway.config.settings import Limits, Server, Settings
 from gateway.model import limits
+from gateway.model.errors import Refusal
 from tests.conformance.websocket.conftest import Pair
-from tests.doubles.socket_world import API_KEY, NEVER, ORIGIN, OTHER, World
+from tests.doubles.socket_world import AGENT, API_KEY, NEVER, ORIGIN, OTHER, World
 
 
 @pytest.mark.parametrize(
@@ -99,12 +101,24 @@ async def test_the_origin_counts_for_every_session_and_later_only_as_an_error(pa
     await client.ok("register", session_id=allowed, name="web", lifetime=NEVER)
 
 
+async def _is_good(pair: Pair, token: str) -> bool:
+    """Whether the node that is asked lets it in: its clock is its own estimate of the bus's."""
+    try:
+        await pair.there.authenticator.authenticate(token)
+    except Refusal:
+        return False
+    return True
+
+
 async def _refusals(pair: Pair) -> list[dict[str, Any]]:
     session_id, token = await pair.here.session()
     foreign, foreign_token = await pair.here.session()
     gone_token, gone = await pair.here.token(session_id)
     await pair.here.sessions.revoke_token(session_id, gone)
     expired, _ = await pair.here.token(session_id, ttl_s=0.001)
+    async with asyncio.timeout(5):
+        while await _is_good(pair, expired):
+            await asyncio.sleep(0.01)
     unknown = str(uuid4())
     return [
         {"session_id": session_id, "token": foreign_token},
@@ -200,6 +214,26 @@ async def test_4429_for_a_flood_and_for_too_many_tries(bus_world: World) -> None
     for _ in range(40):
         await early.send("ping")
     assert await early.closed() == (4429, "too many frames")
+
+
+async def test_4429_for_an_address_that_is_refused_too_often(bus_world: World) -> None:
+    settings = Settings(server=Server(), agents=(AGENT,), limits=Limits(auth_failures_per_minute=2))
+    node = await bus_world.node(settings=settings)
+    session_id, token = await node.session()
+    wrong = {"session_id": session_id, "token": "nonsense"}
+    stays = await bus_world.attached(node, session_id, token)
+    for expected in ((4404, "attach refused"), (4404, "attach refused"), (4429, "too many refused credentials")):
+        client = await bus_world.client(node)
+        await client.send("attach", **wrong)
+        assert await client.closed() == expected
+    told = await stays.error("attach", **wrong)
+    assert told["code"] == "too_many_requests"
+    none = await bus_world.client(node)
+    await none.send("attach", session_id=session_id)
+    assert await none.closed() == (4404, "attach refused"), "no credential is no guess"
+    good = await bus_world.attached(node, session_id, token)
+    await good.ok("ping")
+    await stays.ok("ping")
 
 
 async def test_4408_when_no_pong_comes(bus_world: World) -> None:

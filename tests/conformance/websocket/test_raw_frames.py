@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import os
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
@@ -192,6 +193,12 @@ async def test_what_is_not_fine_closes_with_its_code(node: Node, raw: Raw, case:
     async with asyncio.timeout(8):
         while len(node.sockets):
             await asyncio.sleep(0.01)
+
+
+async def test_what_a_peer_sends_fills_no_log(raw: Raw, caplog: pytest.LogCaptureFixture) -> None:
+    await raw.send(frame(TEXT, b"\xff"))
+    assert await raw.closed() == 1007
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.parametrize(("sent", "echoed"), [(1000, 1000), (1001, 1001), (3000, 3000), (4999, 4999), (None, 1005)])
