@@ -24,7 +24,7 @@ from gateway.model import events
 from gateway.model.arguments import check_arguments, without_intent
 from gateway.model.call import Event, Outcome, Reason
 from gateway.model.catalog import Catalog, Item
-from gateway.model.clean import ModelJson, ModelText
+from gateway.model.clean import LogJson, ModelJson, ModelText
 from gateway.model.deadline import call_budget_ms
 from gateway.model.error_texts import FAILURES, CallError, error_text
 from gateway.model.events import EventPayload
@@ -56,9 +56,12 @@ _encode: Final = msgspec.json.Encoder().encode
 @dataclass(slots=True)
 class _Open:
     """A call that the child waits for. ``came`` and ``until``, our deadline, are instants of the loop's clock;
-    ``before`` waits to be logged."""
+    ``before`` waits to be logged. ``arguments`` are the child's, compact; ``shown`` their form for the log, None where
+    hiding made two names one."""
 
     call: ToolCall
+    arguments: bytes
+    shown: LogJson | None
     came: float
     until: float
     before: list[EventPayload]
@@ -92,21 +95,22 @@ class RunCalls:
         try:
             shown = redactor.log_json(arguments)
         except RedactionCollision:
-            shown = trusted_json("{}")
+            shown = None
+        logged = trusted_json("{}") if shown is None else shown
         before = [
             *closed,
-            events.message_assistant_call(call.call_id, call.name, shown),
-            events.tool_call(call.call_id, call.name, shown),
+            events.message_assistant_call(call.call_id, call.name, logged),
+            events.tool_call(call.call_id, call.name, logged),
         ]
         budget_ms = call_budget_ms(call.timeout_ms, self._context.services.limits.deadline_margin_ms)
         now = asyncio.get_running_loop().time()
-        opened = _Open(call, now, now + budget_ms / 1000, before)
+        opened = _Open(call, arguments, shown, now, now + budget_ms / 1000, before)
         self._open[call.call_id] = opened
         metrics.CALLS_OPEN.inc()
         if call.name in RESERVED and call.name != USE:
             self._own_tool(opened, _decode(arguments))
         else:
-            self._client_tool(opened, arguments)
+            self._client_tool(opened)
 
     def _own_tool(self, opened: _Open, arguments: dict[str, Any]) -> None:
         call_id = opened.call.call_id
@@ -122,8 +126,8 @@ class RunCalls:
         if opened is not None:
             self._answer_here(opened, text)
 
-    def _client_tool(self, opened: _Open, encoded: bytes) -> None:
-        call = opened.call
+    def _client_tool(self, opened: _Open) -> None:
+        call, encoded = opened.call, opened.arguments
         arguments = _decode(encoded)
         name = call.name
         if name == USE:
@@ -146,12 +150,16 @@ class RunCalls:
     def _dispatch(self, opened: _Open, item: Item, arguments: bytes) -> None:
         services, call = self._context.services, opened.call
         try:
-            shown = services.redactor.log_json(arguments)
+            shown = opened.shown if arguments is opened.arguments else services.redactor.log_json(arguments)
             executing = None
-            if shown is not arguments:  # something was hidden: the client may be given more than the log
+            if (
+                shown is not None and shown is not arguments
+            ):  # something was hidden: the client may be given more than the log
                 by_name = self._context.agent.redact_arguments_by_name
                 executing = services.redactor.dispatch_json(arguments, by_name=by_name)
         except RedactionCollision:
+            shown = executing = None
+        if shown is None:
             self._answer_here(opened, _COLLISION, is_error=True)
             return
         loop = asyncio.get_running_loop()
@@ -254,7 +262,7 @@ class RunCalls:
         for call_id in again:
             opened = self._open.get(call_id)
             if opened is not None:
-                self._client_tool(opened, msgspec.json.format(bytes(opened.call.arguments), indent=-1))
+                self._client_tool(opened)
         held, self._held = self._held, []
         for call_id, answer in held:
             if self._deliver(call_id, answer):

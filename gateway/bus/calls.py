@@ -169,7 +169,7 @@ class Calls:
         keys = self._store.keys.session(session_id)
         connection = self._store.topology.for_partition(keys.tag)
         replies = [connection.call("HGET", keys.call(call_id), "args") for call_id in call_ids]
-        return [cast("bytes | None", await reply) for reply in replies]
+        return [cast("bytes | None", await reply) or None for reply in replies]  # a settled call's are empty
 
     async def page(self, session_id: str, after: str | None, count: int) -> tuple[list[Record], str | None]:
         """Up to ``count`` of the session's calls, newest first, behind the call ``after``; and the cursor that goes on.

@@ -93,6 +93,7 @@ class Scripts:
             "settled_ttl": bounds.settled_ttl_ms,
             "idempotency_ttl": bounds.idempotency_ttl_ms,
             "log_events": bounds.log_events,
+            "trim_every": 16,  # events between two looks at the log's length, which is kept in hundreds anyway
             "ack": bounds.ack_ms,
             "result": bounds.result_ms,
             "refused": bounds.refused_ms,

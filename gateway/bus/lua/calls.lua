@@ -11,21 +11,22 @@ end
 
 local function load_call(id)
   local v = redis.call('HMGET', call_key(id), 'state', 'client', 'due', 'deadline', 'attempt', 'acked', 'refused',
-    'digest', 'reason', 'settled', 'refused_text')
+    'digest', 'reason', 'settled', 'refused_text', 'hidden')
   if not v[1] then return nil end
   return { id = id, state = v[1], client = v[2], due = tonumber(v[3]), deadline = tonumber(v[4]),
-    attempt = tonumber(v[5]), acked = v[6], refused = v[7], digest = v[8], reason = v[9], settled = v[10], refused_text = v[11] }
+    attempt = tonumber(v[5]), acked = v[6], refused = v[7], digest = v[8], reason = v[9], settled = v[10], refused_text = v[11],
+    hidden = v[12] }
 end
 
 local function is_open(call)
   return call.state == 'dispatched' or call.state == 'acked'
 end
 
--- The settled record stays for a week, without the arguments; nothing waits for it any more.
+-- The settled record stays for a week, without the arguments; nothing waits for it any more. Its lifetime was set when
+-- it was made, its longest wait counted in.
 local function settle(call, ...)
-  redis.call('HSET', call_key(call.id), 'settled', int(now), ...)
-  redis.call('HDEL', call_key(call.id), 'args', 'log_args')
-  redis.call('PEXPIRE', call_key(call.id), C.settled_ttl)
+  redis.call('HSET', call_key(call.id), 'settled', int(now), 'args', '', ...)
+  if call.hidden then redis.call('HDEL', call_key(call.id), 'log_args') end
   redis.call('HDEL', base .. ':open', call.id)
   redis.call('ZREM', due_key, due_member(call.id))
 end
@@ -65,7 +66,10 @@ end
 -- What became of answers at the child: "id mark id mark".
 local function mark_delivered(marks)
   for id, mark in string.gmatch(marks, '(%S+) (%S+)') do
-    if redis.call('EXISTS', call_key(id)) == 1 then redis.call('HSET', call_key(id), 'delivery', mark) end
+    -- An answered call has the field. A record that is gone must not come back with this field alone.
+    if redis.call('HSET', call_key(id), 'delivery', mark) == 1 and redis.call('HEXISTS', call_key(id), 'state') == 0 then
+      redis.call('UNLINK', call_key(id))
+    end
   end
 end
 

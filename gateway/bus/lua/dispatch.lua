@@ -31,12 +31,16 @@ append(dispatched(call, ARGV[7], ARGV[11], hidden), hidden and dispatched(call, 
 redis.call('HSET', call_key(id), 'state', 'dispatched', 'client', call.client, 'tool', ARGV[7], 'model', ARGV[8],
   'run', ARGV[9], 'attempt', '1', 'due', due, 'deadline', int(call.deadline), 'dispatched', int(now), 'idempotent',
   ARGV[10], 'args', live, 'seq', int(session.seq))
-if hidden then redis.call('HSET', call_key(id), 'log_args', ARGV[11]) end
-redis.call('PEXPIRE', call_key(id), C.settled_ttl)
+if hidden then redis.call('HSET', call_key(id), 'log_args', ARGV[11], 'hidden', '1') end
+redis.call('PEXPIRE', call_key(id), int(C.settled_ttl + tonumber(ARGV[3]))) -- so long after its end at least
 redis.call('HSET', base .. ':open', id, call.client)
 keep(base .. ':open')
 redis.call('ZADD', base .. ':calls', int(now), id)
-redis.call('ZREMRANGEBYSCORE', base .. ':calls', '-inf', int(now - C.settled_ttl))
-keep(base .. ':calls')
-commit()
+if now - session.listed > C.touch_every then -- the first of a session, and once in a while
+  redis.call('ZREMRANGEBYSCORE', base .. ':calls', '-inf', int(now - C.settled_ttl))
+  keep(base .. ':calls')
+  commit('listed', int(now))
+else
+  commit()
+end
 return { 'dispatched', due, int(call.deadline) }

@@ -43,10 +43,10 @@ end
 
 -- Loads what every transition needs; false when there is no such session.
 local function open_session()
-  local v = redis.call('HMGET', base, 'seq', 'epoch', 'owner', 'touched', 'op')
+  local v = redis.call('HMGET', base, 'seq', 'epoch', 'owner', 'touched', 'op', 'listed')
   if not v[1] then return false end
   session = { seq = tonumber(v[1]), epoch = v[2] or '0', owner = v[3], touched = tonumber(v[4] or 0),
-    op = tonumber(v[5] or 0) }
+    op = tonumber(v[5] or 0), listed = tonumber(v[6] or 0) }
   pushed = {}
   return true
 end
@@ -88,7 +88,11 @@ local function append(payload, live)
   session.seq = session.seq + 1
   local head = '{"seq":' .. int(session.seq) .. ','
   local event = head .. string.sub(payload, 2)
-  redis.call('XADD', base .. ':log', 'MAXLEN', '~', C.log_events, int(session.seq) .. '-0', 'e', event)
+  if session.seq % C.trim_every == 0 then
+    redis.call('XADD', base .. ':log', 'MAXLEN', '~', C.log_events, int(session.seq) .. '-0', 'e', event)
+  else
+    redis.call('XADD', base .. ':log', int(session.seq) .. '-0', 'e', event)
+  end
   pushed[#pushed + 1] = live and (head .. string.sub(live, 2)) or event
   return event
 end
