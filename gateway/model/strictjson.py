@@ -76,7 +76,7 @@ def parse_json(
 
 def occurrences(raw: bytes, byte: bytes) -> int:
     """How often one byte stands in ``raw``. What is rare in a long text is found far quicker so than by ``count``."""
-    return len(raw) - len(raw.replace(byte, b""))
+    return raw.count(byte) if len(raw) < _LONG else len(raw) - len(raw.replace(byte, b""))
 
 
 def outside_strings(raw: bytes) -> bytes:
@@ -149,7 +149,8 @@ def _marks(raw: bytes) -> bytes:
 def _has_name_twice(raw: bytes, value: Any) -> bool:
     # The value keeps one of two members, so its encoding has a colon less. Colons in strings are on both sides, unless
     # one was written as an escape.
-    came, kept = occurrences(raw, b":"), _colons(value)
+    came = occurrences(raw, b":")
+    kept = _colons(value) if len(raw) >= _LONG else _encode(value).count(b":")
     if kept < came or (kept == came and _ESCAPED_COLON not in raw):
         return kept < came
     return occurrences(_marks(raw), b":") != occurrences(_marks(_encode(value)), b":")
