@@ -28,7 +28,9 @@ def magi_agent(
         settings = folder / "home/settings.json"
         settings.write_text(json.dumps({**json.loads(settings.read_text()), "internal_tooling": tooling}))
     cwd = folder / "work" / "{session_id}"
-    return AgentTable(name, (str(MAGI_CODE), "serve", "--stdio"), str(cwd), {**home, **(env or {})}, more)
+    # Its shell is a login shell: a profile of this machine's user may wait for anything.
+    variables = {**home, "HOME": str(folder), **(env or {})}
+    return AgentTable(name, (str(MAGI_CODE), "serve", "--stdio"), str(cwd), variables, more)
 
 
 class ModelLog:
