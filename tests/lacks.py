@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.faked_clocks import library
+from tests.doubles.proxies import nginx
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -42,6 +45,8 @@ PEERS: dict[str, Callable[[], bool]] = {
     "Node.js with npm, for the JavaScript client": lambda: bool(shutil.which("node") and shutil.which("npm")),
     "Python >= 3.12 for the SDK": _python_for_sdk,
     "Xvfb": lambda: shutil.which("Xvfb") is not None,
+    "libfaketime": lambda: library() is not None,
+    "nginx": lambda: nginx() is not None,
     "redis-sentinel": _redis,
 }
 

@@ -1,7 +1,10 @@
-"""The bus clock: what Redis' ``TIME`` says now, from this node's monotonic clock. Owns the offset between the two.
+"""The bus clock: what time it is for everything that this deployment stamps. Owns the way from this node's monotonic
+clock to it.
 
-Nobody compares the wall clocks of two machines: deadlines are instants on this clock (milliseconds since 1970), stamped
-and checked by ``TIME`` inside scripts. What is here drives local timers, and never decides.
+Nobody compares the wall clocks of two machines: deadlines are instants on this clock (milliseconds since 1970). It is
+Redis' ``TIME`` less a shift, which is 0 until somebody sets that server's clock while nodes live. Then their monotonic
+clocks know better, and the shift takes the step up: the bus clock goes on as if nothing had happened, and so does every
+deadline (docs/design/bus-clock.md). What the nodes agree on is in ``nodes.py``; here is one node's view of one server.
 """
 
 import asyncio
@@ -20,7 +23,10 @@ from gateway.observe.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
-_WINDOW: Final = 12  # samples kept: a minute of them
+STEP_MS: Final = 1_000
+"""A server's clock that has moved more than this against ours was set; less is followed."""
+
+_WINDOW: Final = 12  # samples kept
 _DRIFT: Final = 200e-6  # how far apart two quartz clocks may run; NTP slews by up to 500 ppm, but not for long
 _SLACK_MS: Final = 1.0  # rounding, and a virtual machine's clock that hesitates
 
@@ -83,20 +89,28 @@ class Offset:
         return sample.radius_ms + (now_ms - sample.answered_ms) * _DRIFT
 
 
+def monotonic() -> float:
+    """Seconds that go on while the machine sleeps, where the system has such a clock: Redis' clock goes on as well."""
+    return time.clock_gettime(_STEADY)
+
+
+_STEADY: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS' monotonic clock counts sleep
+
+
 class Clock:
     """Keeps the offset to one connection's server: a sample every ``every_s`` seconds and after each reconnect.
 
-    ``on_step`` is called with a jump's milliseconds. A deadline is an instant on the server's clock, so a jump moves
-    when it is due here; whoever holds timers must set them again.
+    ``shift_ms`` is how far the server's clock is ahead of the bus clock. ``agreed``: whether the shift is the
+    deployment's; until then it is this node's guess, and no script is told of it.
     """
 
     def __init__(
-        self, connection: Connection, *, every_s: float = 5.0, monotonic: Callable[[], float] = time.monotonic
+        self, connection: Connection, *, every_s: float = 5.0, monotonic: Callable[[], float] = monotonic
     ) -> None:
         self.offset = Offset()
+        self.shift_ms = 0
+        self.agreed = False
         self.steps = 0
-        self.step_ms = 0.0  # the last jump
-        self.on_step: list[Callable[[float], None]] = []
         self._connection = connection
         self._every_s = every_s
         self._monotonic = monotonic
@@ -104,12 +118,51 @@ class Clock:
         self._known = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether there was a sample."""
+        return self._known.is_set()
+
+    def ms(self) -> float:
+        """This node's monotonic clock in milliseconds, as samples are measured with."""
+        return self._monotonic() * 1000
+
     def now_ms(self) -> int:
-        """The server's time now, as estimated. ``BusUnavailable`` before the first sample."""
+        """The bus clock now, as estimated. ``BusUnavailable`` before the first sample."""
         offset = self.offset.ms
         if offset is None:
             raise BusUnavailable(Kind.DOWN, detail="the bus clock is not known yet")
-        return int(self._monotonic() * 1000 + offset)
+        return int(self._monotonic() * 1000 + offset) - self.shift_ms
+
+    def stamp(self) -> bytes:
+        """What a script is told of the time (``instant.lua``): the estimate, behind it the shift where there is one.
+        Empty while this node has no say."""
+        if not self.agreed:
+            return b""
+        now = self.now_ms()
+        return b"%d %d" % (now, self.shift_ms) if self.shift_ms else b"%d" % now
+
+    def agree(self, shift_ms: int) -> None:
+        """The deployment's shift of this server."""
+        if abs(shift_ms - self.shift_ms) > STEP_MS:
+            logger.warning("the bus clock is the server's less %d ms (was %d)", shift_ms, self.shift_ms)
+        self.shift_ms = shift_ms
+        self.agreed = True
+
+    def align(self, reference: "Clock") -> None:
+        """Another server of the same deployment: one bus clock for all of them, so a server that is far off, or was
+        set, is shifted to where the reference is."""
+        apart = self.now_ms() - reference.now_ms()
+        self.agree(self.shift_ms + (apart if abs(apart) > STEP_MS else 0))
+
+    def take(self, sample: Sample) -> None:
+        """A sample, the newest. A step of the server's clock goes into the shift: the bus clock does not move."""
+        step = self.offset.add(sample)
+        self._known.set()
+        if abs(step) > STEP_MS:
+            self.steps += 1
+            self.shift_ms += round(step)
+            logger.warning("the server's clock was set by %d ms; the bus clock goes on without it", step)
 
     async def start(self, *, timeout: float = 5.0) -> None:
         """Begins to ask and waits for the first sample; ``BusUnavailable`` after ``timeout`` seconds."""
@@ -146,16 +199,13 @@ class Clock:
 
     async def sample(self) -> None:
         """Asks once. Raises ``BusError``."""
-        sent = self._monotonic() * 1000
+        sent = self.ms()
         reply = cast("list[bytes]", await answer(self._connection.call("TIME"), self._every_s))
-        answered = self._monotonic() * 1000
+        answered = self.ms()
         metrics.BUS_SECONDS.observe((answered - sent) / 1000)
-        server = int(reply[0]) * 1000 + int(reply[1]) / 1000
-        step = self.offset.add(Sample(sent, answered, server))
-        self._known.set()
-        if step:
-            self.steps += 1
-            self.step_ms = step
-            logger.warning("the bus clock stepped by %d ms", step)
-            for callback in self.on_step:
-                callback(step)
+        self.take(Sample(sent, answered, server_ms(*reply)))
+
+
+def server_ms(seconds: bytes, micros: bytes) -> float:
+    """What ``TIME`` answers, in milliseconds."""
+    return int(seconds) * 1000 + int(micros) / 1000

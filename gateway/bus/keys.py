@@ -83,6 +83,7 @@ class Keys:
         """The partitions: what stands in the braces of a key."""
         self.leases: Final = f"{prefix}:{{nodes}}:leases"
         self.nodes: Final = f"{prefix}:{{nodes}}:info"
+        self.clock: Final = f"{prefix}:{{nodes}}:clock"
         self.nodes_tag: Final = "nodes"
         self.index_tag: Final = "g"
         self.session: Final = lru_cache(_REMEMBERED)(self._session)
@@ -94,7 +95,7 @@ class Keys:
         return SessionKeys(session_id, tag, f"{self.root(tag)}{session_id}", self.due(tag))
 
     def due(self, tag: str) -> str:
-        """What is due in a partition, by the server's milliseconds."""
+        """What is due in a partition, by the bus clock's milliseconds."""
         return f"{self._prefix}:{{{tag}}}:due"
 
     def root(self, tag: str) -> str:

@@ -1,7 +1,9 @@
-"""Nodes: who lives, what each does. Owns leases; decides nothing about sessions.
+"""Nodes: who lives, what each does, what time it is for all. Owns leases and the agreed shift of Redis' clock; decides
+nothing about sessions.
 
 A node holds a lease under a fresh incarnation and renews it every second; one script renews and reads, so each node
-knows all others as of its last renewal (bridge 10).
+knows all others as of its last renewal (bridge 10). The same script is where the nodes agree on the bus clock: what it
+answers is a sample of the server's time and the shift that counts for it.
 """
 
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from gateway.bus.clock import Sample, server_ms
 from gateway.bus.store import Store, text
 from gateway.model import limits
 
@@ -49,13 +52,13 @@ class Nodes:
         """Incarnations whose lease had ended at the last renewal, not longer ago than a minute."""
         self.next_end_ms = 0
         """How long after the last renewal the first lease ends, unless its node renews it; milliseconds."""
+        self._generation = 0  # of the shift of the server's clock
 
-    async def renew(self, info: NodeInfo) -> int:
-        """Renews this node's lease and reads the others': the bus clock in milliseconds."""
+    async def renew(self, info: NodeInfo) -> None:
+        """Renews this node's lease, reads the others', and agrees with them on the clock."""
         reply = await self._run(limits.NODE_LEASE_MS, _encode(info))
-        end = 3 + 2 * int(reply[2])
-        rows = reply[3:end]
-        self.next_end_ms = int(reply[1]) - int(reply[0])
+        end = 1 + 2 * int(reply[0])
+        rows = reply[1:end]
         self.gone = tuple(text(incarnation) for incarnation in reply[end:])
         by_name: dict[str, Node] = {}
         for incarnation, data in zip(rows[::2], rows[1::2], strict=True):
@@ -68,17 +71,32 @@ class Nodes:
                 elder, by_name[node.info.name] = sorted((other, node), key=lambda n: n.info.started_ms)
                 self.gone = (*self.gone, elder.incarnation)
         self._living = {node.incarnation: node for node in by_name.values()}
-        return int(reply[0])
 
     async def leave(self) -> None:
         """Gives the lease up."""
         await self._run(0, b"")
 
     async def _run(self, lease_ms: int, info: bytes) -> list[Any]:
-        keys, scripts = self._store.keys, self._store.scripts
-        connection = self._store.topology.for_partition(keys.nodes_tag)
-        reply = await connection.run(scripts.renew, (keys.leases, keys.nodes), (self.incarnation, lease_ms, info))
-        return cast("list[Any]", reply)
+        """The reply from the number of those that live on; what stands before is taken in here."""
+        keys, scripts, topology = self._store.keys, self._store.scripts, self._store.topology
+        shard = topology.shard_for(keys.nodes_tag)
+        clock, others = shard.clock, [one.clock for one in topology.shards if one is not shard]
+        if not clock.agreed and clock.known and (agreed := [one for one in others if one.agreed and one.known]):
+            clock.align(agreed[0])  # another server of the Cluster has the key by now
+        said, sent = clock.shift_ms, clock.ms()
+        args = (self.incarnation, lease_ms, info, self._generation, clock.stamp())
+        reply = await shard.connection.run(scripts.renew, (keys.leases, keys.nodes, keys.clock), args)
+        now_ms, end_ms, seconds, micros, generation, shift_ms, *rest = cast("list[Any]", reply)
+        clock.take(Sample(sent, clock.ms(), server_ms(seconds, micros)))
+        # A step that was seen since this was sent is not known there yet: the next renewal says it.
+        if int(generation) != self._generation or clock.shift_ms == said:
+            self._generation = int(generation)
+            clock.agree(int(shift_ms))
+            for other in others:
+                if other.known:
+                    other.align(clock)
+        self.next_end_ms = int(end_ms) - int(now_ms)
+        return rest
 
     def lives(self, incarnation: str) -> bool:
         """Whether that incarnation held a lease at the last renewal."""

@@ -11,17 +11,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
+from gateway.bus.clock import STEP_MS
 from gateway.bus.wire import Script
 from gateway.model import limits
 from gateway.model.call import TABLE
 from gateway.model.error_texts import FAILURES
 
-_SHARED: Final = ("prelude", "calls", "clients")
+_SHARED: Final = ("instant", "prelude", "calls", "clients")
 _HOME_GONE: Final = json.dumps("home_gone: the node that keeps this session's work is gone")
 _END_LOST: Final = json.dumps("end_lost: how it ended was lost with a server of the bus")
 _LOST_EVENTS: Final = 10_000
 """More than a session writes between two replications: so far above what is left a log goes on after a loss."""
 _ALONE: Final = frozenset({"renew"})
+_OPEN_TTL_MS: Final = 24 * 3600 * 1000  # what is open outlives any step of the server's clock within it
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Scripts:
             "session_ttl": bounds.session_ttl_ms,
             "touch_every": min(3_600_000, bounds.session_ttl_ms // 10),
             "settled_ttl": bounds.settled_ttl_ms,
+            "open_ttl": max(bounds.settled_ttl_ms, _OPEN_TTL_MS),
+            "nodes_ttl": limits.NODES_TTL_S * 1000,
             "idempotency_ttl": bounds.idempotency_ttl_ms,
             "log_events": bounds.log_events,
             "trim_every": 16,  # events between two looks at the log's length, which is kept in hundreds anyway
@@ -98,11 +102,13 @@ class Scripts:
             "result": bounds.result_ms,
             "refused": bounds.refused_ms,
             "lost_events": _LOST_EVENTS,
+            "step": STEP_MS,
         }
         numbers = ", ".join(f"{name} = {value}" for name, value in constants.items())
         publish = "SPUBLISH" if sharded else "PUBLISH"
         texts = f"home_gone = [==[{_HOME_GONE}]==], end_lost = [==[{_END_LOST}]==]"
         head = f"local C = {{ {numbers}, publish = '{publish}', {texts} }}\n"
+        self._alone = head + _source(_SHARED[0])
         self._shared = head + _step() + _failure_text() + "".join(_source(name) for name in _SHARED)
         self.create: Final = self._script("create")
         self.delete: Final = self._script("delete")
@@ -136,7 +142,7 @@ class Scripts:
 
     def _script(self, name: str) -> Script:
         own = _source(name)
-        return Script(own if name in _ALONE else used_of(self._shared, own) + own)
+        return Script((self._alone if name in _ALONE else used_of(self._shared, own)) + own)
 
     def all(self) -> tuple[Script, ...]:
         """Every script, to be loaded on each connect."""

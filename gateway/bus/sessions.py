@@ -240,7 +240,7 @@ class Sessions:
         of the ``gone`` held begin to count their lifetime."""
         keys, scripts = self._store.keys, self._store.scripts
         connection = self._store.topology.for_partition(tag)
-        return connection.run(scripts.orphans, (keys.root(tag), keys.due(tag)), (count, *gone))
+        return connection.run(scripts.orphans, (keys.root(tag), keys.due(tag)), (count, *gone, self._store.stamp(tag)))
 
     async def resumption(self, session_id: str) -> Resumption:
         """What a new owner goes on with. Raises Refusal(NOT_FOUND)."""

@@ -102,7 +102,9 @@ class Store:
     def send(self, session: SessionKeys, script: Script, *args: Arg) -> Future[object]:
         """Enqueues a script now; whoever awaits the result sees ``ScriptError`` raw (``answered``, ``outcome``)."""
         try:
-            return self.topology.for_partition(session.tag).run(script, (session.base, session.due), args)
+            return self.topology.for_partition(session.tag).run(
+                script, (session.base, session.due), (*args, self.stamp(session.tag))
+            )
         except BusUnavailable as error:  # a Cluster whose slots are not known
             failed: Future[object] = asyncio.get_running_loop().create_future()
             failed.set_exception(error)
@@ -133,9 +135,13 @@ class Store:
             ):  # asked for again: in a Cluster another server may have the partition by then
                 await self.topology.for_partition(tag).ready(min(_LOOK_S, left))
 
+    def stamp(self, tag: str) -> bytes:
+        """The last argument of every script: what this node says of the time (``Clock.stamp``)."""
+        return self.topology.clock_for(tag).stamp()
+
     def now_ms(self, tag: str) -> int:
         """The clock that stamps a partition's instants, as this node estimates it now."""
-        return int(self.topology.clock_for(tag).now_ms())
+        return self.topology.clock_for(tag).now_ms()
 
     async def call(self, tag: str, *args: Arg) -> object:
         """One command that reads, or whose effect is the same the second time. Raises BusUnavailable."""

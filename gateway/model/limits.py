@@ -73,5 +73,6 @@ KEEPALIVE_S: Final = 20  # keepalive pushes and protocol pings on a socket
 # Nodes.
 NODE_LEASE_MS: Final = 4_000
 NODE_RENEW_MS: Final = 1_000
+NODES_TTL_S: Final = 30 * 24 * 3600  # their keys, since the last renewal of any node
 SWEEP_MS: Final = 500  # a lapse is declared within a second
 PARTITIONS: Final = 128

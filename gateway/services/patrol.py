@@ -7,7 +7,7 @@ it has had contact for one lease again, so nobody loses anything to an outage th
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from gateway.bus.errors import BusUnavailable
 from gateway.bus.nodes import Nodes
@@ -19,7 +19,6 @@ from gateway.services.succession import Succession
 log = get_logger("patrol")
 
 _SWEPT: Final = 200  # members of one partition and round
-_STEP_MS: Final = 2_000  # a clock that moved more than this beyond our own has stepped
 _ROUNDS: Final = 20  # in which every partition is looked at once for sessions whose owner is gone
 _ROUNDS_GONE: Final = 2  # the same while the deployment misses a node
 _LEASE_S: Final = limits.NODE_LEASE_MS / 1000
@@ -34,10 +33,9 @@ class Patrol:
         self._succession = succession
         self._last_contact = 0.0
         self._trusted_from = 0.0  # no lapse or death is declared before
+        succession.may_declare = lambda: self.trusted
         self._mourned: frozenset[str] = frozenset()  # the gone that a round has looked after
         self._wake = asyncio.Event()
-        self._steps = 0
-        self.shifts = 0
 
     def contact(self) -> bool:
         """The lease was renewed just now. Returns whether this node's own had ended meanwhile: others may have declared
@@ -52,7 +50,7 @@ class Patrol:
         return lapsed
 
     def gap(self) -> None:
-        """The bus was away, or its clock has been set: one lease of grace for everything."""
+        """The bus was away: one lease of grace for everything."""
         self._trusted_from = asyncio.get_running_loop().time() + _LEASE_S
 
     @property
@@ -89,12 +87,10 @@ class Patrol:
 
     async def sweep(self) -> int:
         """Settles what is due: how many instants were. Partitions with nothing due cost one read each."""
-        if self._clock_was_set():
-            return 0
         keys, scripts = self._store.keys, self._store.scripts
         waits = [
             self._store.topology.for_partition(tag).run(
-                scripts.sweep, (keys.root(tag), keys.due(tag)), (_SWEPT, self._store.now_ms(tag), _STEP_MS)
+                scripts.sweep, (keys.root(tag), keys.due(tag)), (_SWEPT, self._store.stamp(tag))
             )
             for tag in await self._due()
         ]
@@ -102,12 +98,7 @@ class Patrol:
         for reply in await asyncio.gather(*waits, return_exceptions=True):
             if isinstance(reply, BaseException):
                 raise reply
-            count, shift = cast("list[Any]", reply)
-            settled += int(count)
-            if int(shift) > _STEP_MS:
-                self._stepped()
-                log.warning("the bus clock has stepped; nothing was settled", shift_ms=int(shift))
-                break
+            settled += cast("int", reply)
         return settled
 
     async def _due(self) -> list[str]:
@@ -126,20 +117,6 @@ class Patrol:
             if reply:
                 found.append(tag)
         return found
-
-    def _clock_was_set(self) -> bool:
-        """Whether a server's clock has stepped far since the last round, as its samples say."""
-        clocks = [shard.clock for shard in self._store.topology.shards]
-        steps = sum(clock.steps for clock in clocks)
-        stepped = steps != self._steps and any(abs(clock.step_ms) > _STEP_MS for clock in clocks)
-        self._steps = steps
-        if stepped:
-            self._stepped()
-        return stepped
-
-    def _stepped(self) -> None:
-        self.shifts += 1
-        self.gap()
 
     def _mine(self) -> Sequence[str]:
         """Each partition falls to one living node, so the work of all together does not grow with their number."""

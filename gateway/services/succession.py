@@ -5,7 +5,7 @@ that was replaced is fenced and changes nothing more.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from gateway.observe.log import get_logger
 log = get_logger("succession")
 
 _AT_ONCE: Final = 100  # orphans of one partition and round
+_DOUBTS: Final = 10_000
 LOST_RUN: Final = trusted("owner_gone: the node that ran it is gone")
 
 
@@ -41,6 +42,9 @@ class Succession:
         self._agents = agents
         self._own = own
         self.home_wait_ms: Final = int(home_wait_s * 1000)
+        self.may_declare: Callable[[], bool] = lambda: True
+        """Whether this node may hold another for dead now; the patrol knows."""
+        self._doubts: dict[str, Agent] = {}
 
     def candidate(self, agent: Agent) -> Owner | None:
         """Who is to own a session that nobody owns: this node, or the one with most free places."""
@@ -52,8 +56,15 @@ class Succession:
     async def succeed(self, session_id: str, agent: Agent, gone: Owner) -> None:
         """The owner is gone: its successor by the storage rule takes the session over, or it waits for its home.
 
-        What the owner left behind is settled at once, whether there is a successor or not.
+        What the owner left behind is settled at once, whether there is a successor or not. While this node may hold
+        nobody for dead (it was out of contact itself) nothing happens; it looks again when it may.
         """
+        if gone.incarnation and not self.may_declare():
+            if len(self._doubts) < _DOUBTS:
+                self._doubts[session_id] = agent
+            else:
+                log.error("too many sessions wait for a word on their owners", session_id=session_id)
+            return
         heir = self._heir(agent, gone)
         if heir is None and not gone.incarnation:
             return  # it waits already
@@ -90,8 +101,9 @@ class Succession:
     async def look_after(self, tags: Sequence[str]) -> None:
         """One round over some partitions: every session there with work and no living owner goes to its successor.
 
-        Raises BusUnavailable.
+        Raises BusUnavailable. Called only while this node may hold others for dead.
         """
+        await self._resolve_doubts()
         gone = self._nodes.gone
         waits = [self._sessions.orphans(tag, gone, _AT_ONCE) for tag in tags]
         for reply in await asyncio.gather(*waits, return_exceptions=True):
@@ -99,6 +111,18 @@ class Succession:
                 raise reply
             for session_id, owner in read_orphans(reply):
                 await self._look_after_one(session_id, owner)
+
+    async def _resolve_doubts(self) -> None:
+        while self._doubts:
+            session_id = next(iter(self._doubts))
+            try:
+                owner = await self._sessions.owner(session_id)
+                if not self._nodes.lives(owner.incarnation):
+                    await self._look_after_one(session_id, owner)
+            except Refusal as refusal:
+                if refusal.code is not Code.NOT_FOUND:
+                    raise
+            del self._doubts[session_id]
 
     async def _look_after_one(self, session_id: str, owner: Owner) -> None:
         try:

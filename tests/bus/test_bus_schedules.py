@@ -195,7 +195,7 @@ class Schedule:
     async def sweep(self, node: Bus, now: int) -> None:
         keys, tag = node.store.keys, node.store.keys.session(self.session_id).tag
         connection = node.topology.for_partition(tag)
-        await connection.run(node.store.scripts.sweep, (keys.root(tag), keys.due(tag)), (100, now, 60_000))
+        await connection.run(node.store.scripts.sweep, (keys.root(tag), keys.due(tag)), (100, node.store.stamp(tag)))
         for number, call in self.model.calls.items():
             self.model.calls[number], _ = step(call, Event.DUE, now)
 

@@ -59,19 +59,24 @@ def test_two_clocks_that_drift_apart_are_not_a_step() -> None:
     assert abs(estimate.ms - (7 + 199 * 5000 * 0.0001)) < 1.5
 
 
-async def test_it_follows_a_real_server_and_tells_of_steps() -> None:
+async def test_it_follows_a_real_server_and_goes_on_over_a_step() -> None:
     async with Server() as server, Connection(server.endpoint) as bus:
         jump = 0.0
         clock = Clock(bus, every_s=0.05, monotonic=lambda: time.monotonic() + jump)
         with pytest.raises(BusUnavailable):
             clock.now_ms()
-        steps: list[float] = []
-        clock.on_step.append(steps.append)
         await clock.start()
-        assert abs(clock.now_ms() - time.time() * 1000) < 100
-        jump = -90.0
-        await until(lambda: steps)
-        assert steps[0] == pytest.approx(90_000, abs=100)
-        assert abs(clock.now_ms() - time.time() * 1000) < 100
+        began = clock.now_ms()
+        assert abs(began - time.time() * 1000) < 100
+        assert clock.stamp() == b"", "before the nodes agree it has no say"
+        clock.agree(0)
+        assert clock.stamp().isdigit()
+        jump = -90.0  # as if the server's clock had been set by 90 s
+        await until(lambda: clock.steps)
+        assert clock.shift_ms == pytest.approx(90_000, abs=100)
+        assert abs(clock.now_ms() - (time.time() - 90) * 1000) < 100, "the bus clock goes on as it was"
+        now, shift = clock.stamp().split()
+        assert int(now) - began < 10_000
+        assert int(shift) == clock.shift_ms
         await asyncio.sleep(0)
         await clock.close()

@@ -170,6 +170,8 @@ async def bus(url: str, prefix: str, bounds: Bounds | None = None) -> AsyncGener
     scripts = Scripts(bounds or Bounds(), sharded=topology.sharded)
     topology.register(scripts.all())
     async with topology:
+        for shard in topology.shards:
+            shard.clock.agree(0)
         made = Bus(topology, Store(topology, Keys(prefix), scripts))
         yield made
         await made.tasks.aclose()

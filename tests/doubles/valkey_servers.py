@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.bus.connect import Endpoint
@@ -53,11 +54,15 @@ async def until(condition, bound: float = 10.0, what: str = "the condition"):
 class Server:
     """A server process on a port of 127.0.0.1."""
 
-    def __init__(self, *arguments: str, port: int | None = None, config: str | None = None) -> None:
+    def __init__(
+        self, *arguments: str, port: int | None = None, config: str | None = None, through: Sequence[str] = ()
+    ) -> None:
+        """``through``: a program with its arguments that is to run the server."""
         self.port = port or free_port()
         self.dir = Path(tempfile.mkdtemp(prefix="tr"))
         self._arguments = arguments
         self._config = config
+        self._through = through
         self.process: asyncio.subprocess.Process | None = None
 
     @property
@@ -80,7 +85,8 @@ class Server:
         if self._config is not None:
             (self.dir / "conf").write_text(self._config)
             arguments = [str(self.dir / "conf"), *arguments[:-2]]
-        self.process = await spawn(binary, [*arguments, *self._arguments])
+        program, *rest = [*self._through, str(binary), *arguments, *self._arguments]
+        self.process = await spawn(Path(program), rest)
 
         async def answers() -> bool:
             with contextlib.suppress(BusUnavailable):

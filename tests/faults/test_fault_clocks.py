@@ -1,20 +1,15 @@
 """Nodes whose wall clocks are wrong by ten minutes, both ways: nothing is due early, nothing late (redis.md)."""
 
-import os
 import time
-from pathlib import Path
 
 import pytest
 
+from tests.doubles.faked_clocks import preloaded
 from tests.doubles.nodes import Node, demo_agent
 from tests.doubles.nodes_session import calls, conversation, follow, tool
 from tests.doubles.valkey_servers import Server
 from tests.faults.conftest import Fleet
 
-LIBRARIES = [
-    Path(folder) / "faketime/libfaketime.so.1"
-    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib")
-]
 SAY = {"text": "It said: {{results}}"}
 DEADLINE_S = 3.0
 MARGIN_S = 0.5
@@ -22,15 +17,9 @@ TTL_S = 5
 
 
 async def _wrong_by(fleet: Fleet, redis: Server, name: str, offset: str, patch: pytest.MonkeyPatch) -> Node:
-    library = next((path for path in LIBRARIES if path.exists()), None)
-    if library is None:
-        pytest.skip("lacks libfaketime: the clocks of nodes are not moved here")
     with patch.context() as given:
-        given.setenv("LD_PRELOAD", str(library))
-        given.setenv("FAKETIME", offset)
-        given.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-        given.setenv("DONT_FAKE_MONOTONIC", "1")
-        assert os.environ["FAKETIME"] == offset
+        for key, value in preloaded(FAKETIME=offset).items():
+            given.setenv(key, value)
         return await fleet.node(name, redis.url, agents=[demo_agent(fleet.folder / name)])
 
 

@@ -78,7 +78,7 @@ class Bus:
         self.wire.connection_made(cast(Any, self.transport))
         connection = Connection(Endpoint("nowhere", 1))
         connection._wire, connection.fault = self.wire, None
-        clock = SimpleNamespace(now_ms=lambda: 1_000)
+        clock = SimpleNamespace(now_ms=lambda: 1_000, stamp=lambda: b"1000")
         topology = SimpleNamespace(for_partition=lambda _tag: connection, clock_for=lambda _tag: clock)
         self.store = Store(cast(Any, topology), Keys("tr"), Scripts(ScriptBounds()))
 
@@ -176,7 +176,7 @@ async def main(count: int, *, gated: bool = False) -> None:
         await edge_bus.say(b"$8\r\nanswered\r\n")
         assert outcome(answer) == b"answered"
         protocol.ok(number, protocol.EMPTY)
-        calls.answered(call_id, recorded[-2])
+        calls.answered(call_id, recorded[-3])
         seq += 1
         feed.receive(b'E{"seq":%d,"type":"tool_result","call_id":"%b"}' % (seq, call_id.encode()))
         for reader in readers:

@@ -32,7 +32,7 @@ redis.call('HSET', call_key(id), 'state', 'dispatched', 'client', call.client, '
   'run', ARGV[9], 'attempt', '1', 'due', due, 'deadline', int(call.deadline), 'dispatched', int(now), 'idempotent',
   ARGV[10], 'args', live, 'seq', int(session.seq))
 if hidden then redis.call('HSET', call_key(id), 'log_args', ARGV[11], 'hidden', '1') end
-redis.call('PEXPIRE', call_key(id), int(C.settled_ttl + tonumber(ARGV[3]))) -- so long after its end at least
+redis.call('PEXPIRE', call_key(id), int(C.open_ttl + tonumber(ARGV[3]))) -- so long after its end at least
 redis.call('HSET', base .. ':open', id, call.client)
 keep(base .. ':open')
 redis.call('ZADD', base .. ':calls', int(now), id)

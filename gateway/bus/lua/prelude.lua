@@ -3,21 +3,15 @@
 -- A function that a script does not reach is left out of it, so functions begin and end at the line's begin.
 --
 -- KEYS[1] the session's base key  <prefix>:{pNN}:s:<session id>   (a hash; every other key of it begins with it)
--- KEYS[2] its partition's due set <prefix>:{pNN}:due               (scored by this server's milliseconds)
+-- KEYS[2] its partition's due set <prefix>:{pNN}:due               (scored by the bus clock's milliseconds)
 --
 -- All of a session's keys share the slot of its partition's tag, so keys are derived here and not declared each.
--- A script reads the clock once: what it stamps and what it checks is the same instant.
+-- A script reads the clock once (instant.lua, rendered in front): what it stamps and what it checks is one instant.
 
 local base, due_key = KEYS[1], KEYS[2]
-local clock = redis.call('TIME')
-local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 local partition = string.sub(due_key, 1, -4)
 local session = {}
 local pushed = {}
-
-local function int(n)
-  return string.format('%.0f', n)
-end
 
 local function sid()
   return string.sub(base, -36)

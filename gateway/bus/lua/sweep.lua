@@ -1,9 +1,5 @@
 -- Settles what is due in a partition, for owners and holders that are gone. KEYS[1] the partition's prefix for sessions
--- (<prefix>:{pNN}:s:), KEYS[2] the due set. ARGV: how many at most, the sweeping node's estimate of this clock in ms,
--- the shift in ms beyond which this clock is taken to have stepped.
--- Returns {number settled, shift in ms}; with a shift beyond the bound nothing is settled (bridge 5).
-local shift = now - tonumber(ARGV[2])
-if shift > tonumber(ARGV[3]) then return { 0, int(shift) } end
+-- (<prefix>:{pNN}:s:), KEYS[2] the due set. ARGV: how many at most. Returns the number settled.
 local root, settled = KEYS[1], 0
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', due_key, '-inf', int(now), 'LIMIT', 0, tonumber(ARGV[1]))) do
   local kind, id = string.sub(member, 1, 1), string.sub(member, 39)
@@ -44,4 +40,4 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', due_key, '-inf', int(now), '
     end
   end
 end
-return { settled, int(shift) }
+return settled
