@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from gateway.bus.outbox import Outbox
+from gateway.bus.replies import all_answered
 from gateway.bus.store import Store, text
 from gateway.model.call import Event
 from gateway.model.clean import DispatchJson, LogJson, LogText
@@ -168,8 +169,8 @@ class Calls:
         """The arguments as the client gets them, of each call that is open (bridge 11); None of others."""
         keys = self._store.keys.session(session_id)
         connection = self._store.topology.for_partition(keys.tag)
-        replies = [connection.call("HGET", keys.call(call_id), "args") for call_id in call_ids]
-        return [cast("bytes | None", await reply) or None for reply in replies]  # a settled call's are empty
+        replies = await all_answered([connection.call("HGET", keys.call(call_id), "args") for call_id in call_ids])
+        return [cast("bytes | None", reply) or None for reply in replies]  # a settled call's are empty
 
     async def page(self, session_id: str, after: str | None, count: int) -> tuple[list[Record], str | None]:
         """Up to ``count`` of the session's calls, newest first, behind the call ``after``; and the cursor that goes on.
@@ -186,8 +187,8 @@ class Calls:
             start = _number(rank) + 1
         reply = await connection.call("ZREVRANGE", keys.calls, start, start + count - 1)
         ids = [text(item) for item in cast("list[Any]", reply)]
-        rows = [connection.call("HMGET", keys.call(call_id), *_FIELDS) for call_id in ids]
-        found = [_record(call_id, cast("list[Any]", await row)) for call_id, row in zip(ids, rows, strict=True)]
+        rows = await all_answered([connection.call("HMGET", keys.call(call_id), *_FIELDS) for call_id in ids])
+        found = [_record(call_id, cast("list[Any]", row)) for call_id, row in zip(ids, rows, strict=True)]
         return [record for record in found if record is not None], ids[-1] if len(ids) == count else None
 
 

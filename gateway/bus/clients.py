@@ -7,6 +7,7 @@ from asyncio import Future
 from dataclasses import dataclass
 from typing import Any, cast
 
+from gateway.bus.replies import all_answered
 from gateway.bus.sessions import Idempotency
 from gateway.bus.store import Store, text
 from gateway.model import limits
@@ -142,10 +143,8 @@ class Clients:
         keys = self._store.keys.session(session_id)
         connection = self._store.topology.for_partition(keys.tag)
         ids = [text(item) for item in cast("list[Any]", await connection.call("ZRANGE", keys.clients, 0, -1))]
-        records = [connection.call("HMGET", keys.client(client_id), *_FIELDS) for client_id in ids]
-        found = [
-            _stored(client_id, cast("list[Any]", await record)) for client_id, record in zip(ids, records, strict=True)
-        ]
+        records = await all_answered([connection.call("HMGET", keys.client(client_id), *_FIELDS) for client_id in ids])
+        found = [_stored(client_id, cast("list[Any]", record)) for client_id, record in zip(ids, records, strict=True)]
         return [stored for stored in found if stored is not None]
 
 

@@ -9,15 +9,13 @@ import random
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.bus.errors import BusError, BusUnavailable, Kind
+from gateway.bus.replies import all_answered, let_go
 from gateway.bus.wire import Arg, Bounds, Server, Wire, as_map
-
-if TYPE_CHECKING:
-    from asyncio import Future
 
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 15_000))
 _OLDEST: Final = (6, 2)
@@ -149,7 +147,7 @@ async def _hello(wire: Wire, login: Login, *, replica: bool) -> None:
     finally:
         for future in rest:
             future.cancel()
-            future.add_done_callback(_retrieved)
+            let_go(future)
     wire.server = Server(
         known.get(b"server", b"").decode("ascii", "replace"),
         tuple(int(number) for number in re.findall(rb"\d+", known.get(b"version", b""))),
@@ -165,16 +163,3 @@ def _os_text(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return error.reason or "TLS"
     return (error.strerror or type(error).__name__).split(":", 1)[0] if error.errno else type(error).__name__
-
-
-async def all_answered(futures: "Sequence[Future[object]]") -> None:
-    """Waits for every answer, then raises the first failure: none is left without somebody who looks at it."""
-    for outcome in await asyncio.gather(*futures, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
-
-
-def _retrieved(future: "Future[object]") -> None:
-    """Nobody waits for this one: its failure is known from another."""
-    if not future.cancelled():
-        future.exception()

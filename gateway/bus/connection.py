@@ -11,8 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gateway.bus.connect import Backoff, Endpoint, Login, Resolve, all_answered, always, locate, open_wire
+from gateway.bus.connect import Backoff, Endpoint, Login, Resolve, always, locate, open_wire
 from gateway.bus.errors import BusError, BusUnavailable, Kind, Redirect
+from gateway.bus.replies import all_answered
 from gateway.bus.wire import Arg, Bounds, Script, Sent, Server, Wire, script_call
 from gateway.observe import metrics
 from gateway.observe.tasks import Tasks

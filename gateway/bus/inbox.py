@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from gateway.bus.enquiries import Asked, read_asked
+from gateway.bus.replies import all_answered
 from gateway.bus.store import Store
 
 _SID_END: Final = 37  # a kind's letter and a canonical UUID
@@ -78,8 +79,7 @@ class Inbox:
         keys, topology = self._store.keys, self._store.topology
         waits = [topology.subscribe(keys.inbox(tag, self._incarnation), self._receive) for tag in keys.tags]
         waits += [topology.subscribe(keys.all_nodes(tag), self._receive) for tag in keys.tags]
-        for wait in waits:
-            await wait
+        await all_answered(waits)
 
     def _receive(self, message: bytes) -> None:
         session_id = message[1:_SID_END].decode()

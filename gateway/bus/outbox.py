@@ -107,9 +107,11 @@ class Outbox:
         reply.add_done_callback(partial(self._answered, write))
 
     def _answered(self, write: _Write, reply: "asyncio.Future[object]") -> None:
-        if self._lost or reply.cancelled():
+        if reply.cancelled():
             return
-        error = reply.exception()
+        error = reply.exception()  # read in any case: behind a write that lost the session all others are refused
+        if self._lost:
+            return
         if isinstance(error, BusUnavailable):
             self._repeat()
             return

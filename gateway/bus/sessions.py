@@ -5,13 +5,16 @@ Guarantee: what an answer says has been applied on the primary before it is give
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
 import msgspec
 
+from gateway.bus.errors import BusUnavailable
 from gateway.bus.index import Session, SessionIndex
 from gateway.bus.outbox import Outbox
+from gateway.bus.replies import let_go
 from gateway.bus.store import Store, text
 from gateway.model import limits
 from gateway.model.clean import LogText, ModelText
@@ -318,9 +321,9 @@ class Sessions:
     def publish_delta(self, session_id: str, delta: bytes) -> None:
         """Pushes an unlogged delta to whoever reads now; loss is allowed, so nobody waits for it."""
         keys = self._store.keys.session(session_id)
-        self._store.topology.for_partition(keys.tag).call(
-            "SPUBLISH" if self._store.topology.sharded else "PUBLISH", keys.push, b"D" + delta
-        )
+        publish = "SPUBLISH" if self._store.topology.sharded else "PUBLISH"
+        with suppress(BusUnavailable):  # a Cluster whose slots are not known
+            let_go(self._store.topology.for_partition(keys.tag).call(publish, keys.push, b"D" + delta))
 
 
 def read_orphans(reply: object) -> list[tuple[str, Owner]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import hiredis
 
 from gateway.bus.errors import BusError, BusUnavailable, Kind, NoScript, Redirect, read_error
+from gateway.bus.replies import let_go
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -118,7 +119,9 @@ class Wire(asyncio.Protocol):
             return
         packed = _pack(sent.args)
         if asking:
-            self._in_flight.append(Sent(self._loop.create_future(), ("ASKING",)))
+            asked = Sent(self._loop.create_future(), ("ASKING",))
+            let_go(asked.future)  # what becomes of it shows in the command
+            self._in_flight.append(asked)
             self._write(_pack(("ASKING",)))
         self._in_flight.append(sent)
         self._write(packed)
