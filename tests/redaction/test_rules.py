@@ -120,6 +120,8 @@ def test_counts_name_kinds_and_nothing_else() -> None:
         "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUA",
         "a task-based-approach-to-risk-assessment-in-desk-research",
+        "Authorization: <redacted>\nContent-Type: application/json",
+        "Authorization: [redacted] Content-Type: application/json",
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
@@ -138,6 +140,9 @@ def test_ordinary_text_stays(text: str) -> None:
         ('{\\\\\\"password\\\\\\": \\\\\\"abc123def456\\\\\\"}', "abc123def456"),
         ("X-Api-Key: abc123def456", "abc123def456"),
         ("Authorization: Bearer abc123def456ghi", "abc123def456ghi"),
+        ("Authorization: <redacted> abc123def456ghi", "abc123def456ghi"),
+        ("'authorization': '[REDACTED] abc123def456ghi'", "abc123def456ghi"),
+        ("Authorization: *** abc123def456ghi", "abc123def456ghi"),
         ("authorization=Bearer%20abc123def456ghi", "abc123def456ghi"),
         ("postgres://me:p@ss1word@host/db", "p@ss1word"),
         ("Server=x;User Id=me;Password=abc123def;", "abc123def"),

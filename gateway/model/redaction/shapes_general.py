@@ -180,8 +180,10 @@ GENERAL = (
         Tail.ESCAPED,
         "Authorization: Custom-Scheme <alnum:24>",
         "Authorization: see the documentation",
-        lead=r"""(?i:authorization)["'\\]{0,4}\]?\s{0,3}[:=]\s{0,3}["'\\]{0,4}[A-Za-z][A-Za-z0-9_\-]{1,24}\s{1,3}""",
-        unless=r"(?:[A-Za-z][a-z_\-./]*|[A-Z][A-Z_\-.]*|(?:[A-Z][a-z]+)+)[,.:;]?",
+        # Whoever hides things before us may take the scheme for the credential and leave what stands behind it.
+        lead=r"""(?i:authorization)["'\\]{0,4}\]?\s{0,3}[:=]\s{0,3}["'\\]{0,4}(?:[A-Za-z][A-Za-z0-9_\-]{1,24}\s{1,3}|"""
+        r"(?:<(?i:redacted|hidden|masked)>|\[(?i:redacted|hidden|masked)\]|\*{3,16})[ \t]{1,3})",
+        unless=r"(?:[A-Za-z][a-z_\-./]*|[A-Z][A-Z_\-.]*|(?:[A-Z][a-z]+-?)+)[,.:;]?",
     ),
     Rule(
         "signed-header",
