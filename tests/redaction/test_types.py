@@ -10,29 +10,52 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 SINKS = """
-from gateway.model.clean import DiagnosticText, DispatchJson, LogJson, LogText, ModelJson, ModelText
-from gateway.model.redaction import KnownSecret, Redactor, ours_for_diagnostics, ours_for_model, trusted, trusted_json
+from adapters.stdio.protocol import ChildProtocol
+from gateway.model import events
+from gateway.model.clean import DispatchJson
+from gateway.model.redaction import (
+    KnownSecret, Redactor, ours_for_diagnostics, ours_for_model, trusted, trusted_json
+)
+from gateway.observe.log import get_logger
 
-def reader_event(kind: LogText, data: LogJson) -> None: ...
-def log_line(text: DiagnosticText) -> None: ...
-def child_frame(text: ModelText, structured: ModelJson) -> None: ...
 def dispatched(arguments: DispatchJson) -> None: ...
 
 redactor = Redactor([KnownSecret("x", "y")])
+log = get_logger("planted")
+child = ChildProtocol()
 text: str = input()
 raw: bytes = text.encode()
 arguments = redactor.dispatch_json(raw, by_name=True)
+clean = redactor.model_text(text)
 """
 
 REFUSED = {
-    "a reader's event from a str": "reader_event(text, redactor.log_json(raw))",
-    "a reader's event from bytes": "reader_event(redactor.log_text(text), raw)",
-    "a log line from a str": "log_line(text)",
-    "a log line from an f-string over clean text": 'log_line(f"x {redactor.diagnostic(text)}")',
-    "a log line from text for the model": "log_line(redactor.model_text(text))",
-    "a child's frame from a str": "child_frame(text, redactor.model_json(raw))",
-    "a child's frame from bytes": "child_frame(redactor.model_text(text), raw)",
-    "a child's frame from a dispatch": "child_frame(redactor.model_text(text), arguments)",
+    "an input's event from a str": "events.message_user(text)",
+    "a message's event from a str": "events.message_assistant(text)",
+    "a message's event from an f-string over clean text": 'events.message_assistant(f"{redactor.log_text(text)}")',
+    "a message's event from text for the model": "events.message_assistant(redactor.model_text(text))",
+    "a call's block from bytes": 'events.message_assistant_call("c", "n", raw)',
+    "a call's block from a dispatch": 'events.message_assistant_call("c", "n", arguments)',
+    "a call's event from bytes": 'events.tool_call("c", "n", raw)',
+    "a result's event from a str": 'events.tool_result("c", text, is_error=False)',
+    "a failed run's event from a str": 'events.run_failed("r", text)',
+    "an error's event from a str": "events.error(text)",
+    "an approval's event from bytes": 'events.approval_requested("c", raw, "h")',
+    "a denial's event from a str": 'events.approval_resolved("c", "deny", text, None)',
+    "a client's event from bytes": 'events.client_registered("c", trusted_json("{}"), raw)',
+    "a list's event from bytes": 'events.client_tools_updated("c", raw)',
+    "an event of ours from bytes": 'events.custom("k", raw)',
+    "an event's bytes from bytes": "payload: events.EventPayload = raw",
+    "a log line's text from a str": 'log.info("said", text=text)',
+    "a log line's text from an f-string over clean text": 'log.debug("said", text=f"x {redactor.diagnostic(text)}")',
+    "a log line's text from text for the model": 'log.warning("said", text=redactor.model_text(text))',
+    "a log line's event from a str": "log.error(text)",
+    "a log line's event from an f-string": 'log.info(f"said {text}")',
+    "a child's prompt from a str": 'child.turn_start("s", text)',
+    "a child's prompt from text for the log": 'child.turn_start("s", redactor.log_text(text))',
+    "a child's result from a str": 'child.tool_result("c", status="success", text=text)',
+    "a child's result from bytes": 'child.tool_result("c", status="success", text=clean, structured=raw)',
+    "a child's result from a dispatch": 'child.tool_result("c", status="success", text=clean, structured=arguments)',
     "a dispatch from bytes": "dispatched(raw)",
     "a constant that is none": "trusted(text)",
     "a constant made from a str": 'ours_for_model(f"x {text}")',
@@ -40,15 +63,27 @@ REFUSED = {
     "a constant for diagnostics that is none": "ours_for_diagnostics(text)",
 }
 ACCEPTED = """
-reader_event(redactor.log_text(text), redactor.log_json(raw))
-reader_event(trusted("session_created"), trusted_json("{}"))
-log_line(redactor.diagnostic(text))
-log_line(ours_for_diagnostics("the bus is not reachable"))
-child_frame(redactor.model_text(text), redactor.model_json(raw))
-child_frame(ours_for_model("Error client_gone: " + "the client left"), redactor.model_json(raw))
+events.message_user(redactor.log_text(text))
+events.message_assistant(redactor.log_text(text))
+events.message_assistant(trusted("it said nothing"))
+events.message_assistant_call("c", "n", redactor.log_json(raw))
+events.tool_call("c", "n", redactor.log_json(raw))
+events.tool_result("c", redactor.log_text(text), is_error=False)
+events.run_failed("r", redactor.log_text(text))
+events.error(redactor.log_text(text))
+events.approval_requested("c", redactor.log_json(raw), "h")
+events.approval_resolved("c", "deny", redactor.log_text(text), None)
+events.client_registered("c", trusted_json("{}"), redactor.log_json(raw))
+events.client_tools_updated("c", redactor.log_json(raw))
+events.custom("k", trusted_json("{}"))
+log.info("said", text=redactor.diagnostic(text), number=1)
+log.error("said", text=ours_for_diagnostics("the bus is not reachable"), error=ValueError(text))
+child.turn_start("s", redactor.model_text(text))
+child.tool_result("c", status="success", text=clean, structured=redactor.model_json(raw))
+child.tool_result("c", status="error", text=ours_for_model("Error client_gone: " + "the client left"))
 dispatched(redactor.dispatch_json(raw, by_name=False))
 for part in (redactor.deltas().feed(text), redactor.deltas().flush()):
-    reader_event(part, redactor.log_json(raw))
+    events.message_assistant(part)
 """
 
 
