@@ -80,8 +80,8 @@ class ToolDescriptor:
     """One tool as the child gets it: ``input_schema`` is encoded JSON inside the child's subset (bridge 4)."""
 
     name: str
-    description: str
-    input_schema: bytes
+    description: ModelText
+    input_schema: ModelJson
     timeout_ms: int = CHILD_TIMEOUT_MAX_MS
 
 

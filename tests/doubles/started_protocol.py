@@ -4,9 +4,10 @@ from adapters.stdio.events import Violation
 from adapters.stdio.protocol import CAPABILITIES, ChildProtocol
 from adapters.stdio.requests import Request, ToolDescriptor
 from gateway.model.clean import ModelText
+from gateway.model.redaction import ours_for_model, ours_for_model_json
 from tests.doubles.child_frames import RUN, SESSION, FrameWriter
 
-TOOL = ToolDescriptor("client__page__read", "Reads a row.", b'{"type":"object"}')
+TOOL = ToolDescriptor("client__page__read", ours_for_model("Reads a row."), ours_for_model_json('{"type":"object"}'))
 
 
 def started(*, cards: bool = False) -> tuple[ChildProtocol, FrameWriter]:

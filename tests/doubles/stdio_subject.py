@@ -21,12 +21,13 @@ from adapters.stdio.reaper import Reaper
 from adapters.stdio.requests import Request, ToolDescriptor
 from adapters.stdio.results import RESULTS, Admitted, Attached, Result
 from gateway.model.clean import ModelJson, ModelText
+from gateway.model.redaction import ours_for_model, ours_for_model_json
 from tests.doubles.python_child import Listener
 from tests.doubles.scripted_model import write_home
 from tests.doubles.stdio_peers import DEMO, magi_binary
 
 WITHIN_S = 30.0
-X = ToolDescriptor("client__x", "A tool.", b'{"type":"object"}', 2_000)
+X = ToolDescriptor("client__x", ours_for_model("A tool."), ours_for_model_json('{"type":"object"}'), 2_000)
 CALL: dict[str, Any] = {"calls": [{"name": "client__x", "arguments": {}}]}
 SAY: dict[str, Any] = {"text": "{{results}}"}
 

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 SINKS = """
 from adapters.stdio.protocol import ChildProtocol
+from adapters.stdio.requests import ToolDescriptor
 from gateway.model import events
 from gateway.model.clean import DispatchJson
 from gateway.model.redaction import (
@@ -56,6 +57,8 @@ REFUSED = {
     "a child's result from a str": 'child.tool_result("c", status="success", text=text)',
     "a child's result from bytes": 'child.tool_result("c", status="success", text=clean, structured=raw)',
     "a child's result from a dispatch": 'child.tool_result("c", status="success", text=clean, structured=arguments)',
+    "a child's tool from a str": 'ToolDescriptor("client__x", text, redactor.schema_json(raw))',
+    "a child's tool from bytes": 'ToolDescriptor("client__x", clean, raw)',
     "a dispatch from bytes": "dispatched(raw)",
     "a constant that is none": "trusted(text)",
     "a constant made from a str": 'ours_for_model(f"x {text}")',
@@ -81,6 +84,7 @@ log.error("said", text=ours_for_diagnostics("the bus is not reachable"), error=V
 child.turn_start("s", redactor.model_text(text))
 child.tool_result("c", status="success", text=clean, structured=redactor.model_json(raw))
 child.tool_result("c", status="error", text=ours_for_model("Error client_gone: " + "the client left"))
+child.initialize([ToolDescriptor("client__x", clean, redactor.schema_json(raw))])
 dispatched(redactor.dispatch_json(raw, by_name=False))
 for part in (redactor.deltas().feed(text), redactor.deltas().flush()):
     events.message_assistant(part)

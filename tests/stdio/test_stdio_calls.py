@@ -14,6 +14,7 @@ from adapters.stdio.frames import (
 from adapters.stdio.protocol import CAPABILITIES, ChildProtocol
 from adapters.stdio.requests import CallClosedError, RequestsSpentError, ToolDescriptor
 from gateway.model.clean import ModelText
+from gateway.model.redaction import ours_for_model, ours_for_model_json
 from tests.doubles.child_frames import RUN, SCOPE, SESSION, FrameWriter
 from tests.doubles.started_protocol import TOOL, answer, started, violation_of
 
@@ -164,7 +165,10 @@ def test_lower_limits_than_the_protocol_has_fail_closed():
 def test_a_refused_registry_may_be_followed_by_another():
     machine, child = ChildProtocol(), FrameWriter()
     machine.receive(
-        child.error(machine.initialize([TOOL, ToolDescriptor("client__b", "b", b"{}")]).id, "invalid_params")
+        child.error(
+            machine.initialize([TOOL, ToolDescriptor("client__b", ours_for_model("b"), ours_for_model_json("{}"))]).id,
+            "invalid_params",
+        )
     )
     request = machine.initialize([TOOL])
     (response,) = machine.receive(child.initialized(request.id, [TOOL.name], [*CAPABILITIES, "client.tools"]))

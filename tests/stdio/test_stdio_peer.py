@@ -28,6 +28,7 @@ from adapters.stdio.reaper_process import session_members
 from adapters.stdio.requests import ToolDescriptor
 from adapters.stdio.results import Admitted, Attached, HistoryPage, Initialized, ResultAccepted
 from gateway.model.clean import DiagnosticText, ModelJson, ModelText
+from gateway.model.redaction import ours_for_model, ours_for_model_json
 from tests.doubles.python_child import Listener
 from tests.doubles.scripted_model import scripted_model, write_home
 
@@ -36,7 +37,9 @@ pytestmark = pytest.mark.peers
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
 BINARY = CACHE / "toolrelay-peers/magi-code-0.104.0/bin/magi-code"
 TOOL = ToolDescriptor(
-    "client__page__read", "Reads a row.", b'{"type":"object","properties":{"row":{"type":"integer"}}}'
+    "client__page__read",
+    ours_for_model("Reads a row."),
+    ours_for_model_json('{"type":"object","properties":{"row":{"type":"integer"}}}'),
 )
 CALL = {"calls": [{"name": TOOL.name, "arguments": {"row": 42}}]}
 SAY = {"text": "It said: {{results}}"}

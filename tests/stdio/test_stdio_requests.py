@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from adapters.stdio.protocol import CAPABILITIES, ChildProtocol
 from adapters.stdio.requests import TooLargeError, ToolDescriptor, UnfitError, compact_json, encoded_bytes, utf8_bytes
 from gateway.model.clean import ModelJson, ModelText
+from gateway.model.redaction import ours_for_model, ours_for_model_json
 from tests.doubles.child_frames import RUN, SESSION, FrameWriter
 
-TOOL = ToolDescriptor("client__page__read", "Reads a row.", b'{"type":"object"}')
+TOOL = ToolDescriptor("client__page__read", ours_for_model("Reads a row."), ours_for_model_json('{"type":"object"}'))
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from adapters.stdio.events import LostRequest, Response
 from adapters.stdio.frames import Activity, ToolCall, ToolCancel
 from adapters.stdio.outgoing import WINDOW
 from adapters.stdio.requests import Request, TooLargeError, ToolDescriptor
-from gateway.model.clean import ModelText
+from gateway.model.clean import ModelJson, ModelText
+from gateway.model.redaction import ours_for_model
 from tests.doubles.python_child import until
 from tests.doubles.stdio_subject import CALL, SAY, Subject, X
 
@@ -111,7 +112,7 @@ async def test_an_answers_frame_may_have_every_byte_of_its_bound(subject: Subjec
 
 def descriptor(name: str = "client__y", description: str = "A tool.", schema: Any = None, timeout_ms: int = 30_000):
     encoded = json.dumps({"type": "object", **(schema or {})}, separators=(",", ":")).encode()
-    return ToolDescriptor(name, description, encoded, timeout_ms)
+    return ToolDescriptor(name, ModelText(description), ModelJson(encoded), timeout_ms)
 
 
 def registries() -> dict[str, tuple[list[ToolDescriptor], list[ToolDescriptor]]]:
@@ -139,8 +140,8 @@ def registries() -> dict[str, tuple[list[ToolDescriptor], list[ToolDescriptor]]]
             [descriptor(schema={"description": "x" * (8_193 - empty)})],
         ),
         "schema 16 deep": (
-            [ToolDescriptor("client__y", "A tool.", _nested(chain, 16))],
-            [ToolDescriptor("client__y", "A tool.", _nested(chain, 17))],
+            [ToolDescriptor("client__y", ours_for_model("A tool."), ModelJson(_nested(chain, 16)))],
+            [ToolDescriptor("client__y", ours_for_model("A tool."), ModelJson(_nested(chain, 17)))],
         ),
         "registry of 32768 bytes": (large + rest, large + more),
         "timeout of 1000 ms": ([descriptor(timeout_ms=1_000)], [descriptor(timeout_ms=999)]),

@@ -15,9 +15,11 @@ import pytest
 
 from adapters.stdio.frames import Activity, ToolCall
 from adapters.stdio.requests import ToolDescriptor
+from gateway.model.clean import ModelJson
+from gateway.model.redaction import ours_for_model, ours_for_model_json
 from tests.doubles.stdio_subject import CALL, SAY, Life, Subject, X
 
-Y = ToolDescriptor("client__y", "A tool.", b'{"type":"object"}', 2_000)
+Y = ToolDescriptor("client__y", ours_for_model("A tool."), ours_for_model_json('{"type":"object"}'), 2_000)
 LIMIT = 16_384
 EMPTY = len(b'{"text":""}')
 
@@ -132,8 +134,8 @@ async def resumed(subject: Subject, session: str, *tools: ToolDescriptor) -> tup
 @pytest.mark.peers
 @pytest.mark.parametrize("subject", ["magi"], indirect=True)
 async def test_a_resumed_task_reaches_what_has_stayed_as_it_was(subject: Subject):
-    changed = ToolDescriptor(Y.name, "Another description.", Y.input_schema, Y.timeout_ms)
-    new = ToolDescriptor("client__z", "A tool.", b'{"type":"object"}', 2_000)
+    changed = ToolDescriptor(Y.name, ours_for_model("Another description."), Y.input_schema, Y.timeout_ms)
+    new = ToolDescriptor("client__z", ours_for_model("A tool."), ours_for_model_json('{"type":"object"}'), 2_000)
     session = await delegated(subject, X, Y)
     reached, heard = await resumed(subject, session, X, changed, new)
     assert reached == [X.name]
@@ -145,7 +147,7 @@ async def test_a_resumed_task_reaches_what_has_stayed_as_it_was(subject: Subject
 @pytest.mark.parametrize("subject", ["magi"], indirect=True)
 async def test_keys_in_another_order_are_no_change_and_a_list_in_another_order_is_one(subject: Subject):
     def made(name: str, schema: bytes) -> ToolDescriptor:
-        return ToolDescriptor(name, X.description, schema, X.timeout_ms)
+        return ToolDescriptor(name, X.description, ModelJson(schema), X.timeout_ms)
 
     keys = b'{"type":"object","properties":{"a":{},"b":{}}}', b'{"properties":{"b":{},"a":{}},"type":"object"}'
     items = b'{"type":"object","required":["a","b"]}', b'{"type":"object","required":["b","a"]}'
