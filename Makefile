@@ -8,7 +8,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 # Most tests wait for something most of the time, so two processes halve the time; a file stays in one of them.
-SIDE_BY_SIDE ?= -n 2 --dist loadfile
+SIDE_BY_SIDE ?= -n 2 --dist loadfile -p tests.slow_first --no-loadscope-reorder
 
 .PHONY: bench bench-quick bench-redaction client help setup demo test test-peers nightly lint docs
 help: ## this list

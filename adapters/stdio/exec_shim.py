@@ -18,6 +18,7 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 SIG_DFL = 0
+SIGHUP = 1
 SIGINT = 2
 SIGKILL = 9
 SIGPIPE = 13
@@ -44,8 +45,8 @@ def _main() -> int:
             libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
             if os.getppid() != int(parent):  # it died before it could be heard
                 return 1
-        # What the interpreter has changed for itself.
-        for number in (SIGINT, SIGPIPE, SIGXFSZ):
+        # What the interpreter has changed for itself, and what nohup has for the gateway: an agent hears a hang-up.
+        for number in (SIGHUP, SIGINT, SIGPIPE, SIGXFSZ):
             libc.signal(number, SIG_DFL)
         for name in drop.split(","):
             os.environ.pop(name, None)

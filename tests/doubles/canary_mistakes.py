@@ -44,9 +44,9 @@ async def requests(stage: Stage) -> None:
             await stage.tried("GET", f"{talk.path}/events/stream?access_token={said}", headers={"Authorization": ""})
         for line in canaries.lines("question", 100):
             for body in ({"provider": line, "model": "m"}, {"provider": "p", "model": line}):
-                assert await stage.tried("PUT", f"{talk.path}/model", json=body) == 400
+                await stage.refused("PUT", f"{talk.path}/model", json=body)
             for path in ("history", "models"):
-                assert await stage.tried("GET", f"{talk.path}/{path}", params={"cursor": f"r~{line}"}) == 400
+                await stage.refused("GET", f"{talk.path}/{path}", params={"cursor": f"r~{line}"})
         for line in canaries.lines("header", 900):
             value = line.encode("latin-1", "replace")
             for name in (

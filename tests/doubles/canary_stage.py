@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
@@ -25,6 +25,9 @@ KNOWN = {
     "a value of an agent's environment": "plain-words-of-an-upstream-9Qz4",
 }
 SHORT = 3_000  # characters of canaries in one value where a limit is near
+
+
+PATIENCE_S: Final = 2.0  # a request that is put off for longer is refused
 
 
 @dataclass
@@ -67,11 +70,20 @@ class Stage:
                 yield talk
 
     async def tried(self, method: str, path: str, **more: Any) -> int:
-        """A request that may fail; its status, 0 where there is no answer."""
-        try:
-            return (await self.http.request(method, path, **more)).status_code
-        except (httpx.HTTPError, httpx.InvalidURL):
-            return 0
+        """A request that may fail; its status, 0 where there is no answer. One that is put off is sent again."""
+        while True:
+            try:
+                answer = await self.http.request(method, path, **more)
+            except (httpx.HTTPError, httpx.InvalidURL):
+                return 0
+            if answer.status_code not in (429, 503) or float(answer.headers.get("Retry-After", "inf")) > PATIENCE_S:
+                return answer.status_code
+            await asyncio.sleep(float(answer.headers["Retry-After"]))
+
+    async def refused(self, method: str, path: str, **more: Any) -> None:
+        """A request that must be refused as a wrong one."""
+        status = await self.tried(method, path, **more)
+        assert status == 400, f"{method} {path} {more}: {status}"
 
 
 def parted(lines: list[str], size: int) -> list[list[str]]:
