@@ -18,6 +18,7 @@ from adapters.stdio.lineage import Lineage
 from adapters.stdio.offering import Offering
 from adapters.stdio.run import Run
 from adapters.stdio.services import StdioServices
+from adapters.stdio.turns import Turns
 from gateway.bus.errors import BusUnavailable
 from gateway.bus.outbox import Outbox
 from gateway.bus.sessions import QueuedRun, Resumption
@@ -37,6 +38,7 @@ log = get_logger("session")
 
 ENQUIRY_S: Final = 30.0  # for a question to a child, its start included
 _FLUSH_S: Final = 3.0
+_ENDING: Final = "the agent is being ended; ask again"
 
 
 class AgentSession(Runner):
@@ -89,7 +91,7 @@ class AgentSession(Runner):
         self._more = False
         self._closed = False
         self._leaving = False
-        self._in_use = asyncio.Lock()  # the child does one thing at a time: a run, or an enquiry
+        self._turns = Turns()
         self._coming: asyncio.Future[QueuedRun | None] | None = None
         if resumption.run_id is not None:  # its owner is gone: nobody can say what the child did
             gone = RunFailure.of("owner_gone", "the node that ran it is gone")
@@ -234,7 +236,7 @@ class AgentSession(Runner):
     async def _turn(self, queued: QueuedRun) -> None:
         run = self._run = Run(self, queued)
         try:
-            async with self._in_use:
+            async with self._turns.run():
                 generation = await self._prepared(run)
                 if generation is not None:
                     await run.begin(generation)
@@ -320,28 +322,23 @@ class AgentSession(Runner):
     @asynccontextmanager
     async def _idle_child(self) -> AsyncGenerator[Generation]:
         """The child between two runs; questions wait for each other."""
+        if self._run is not None:
+            raise Refusal(Code.CONFLICT, "a run is active: ask again when it has ended")
         try:
-            async with asyncio.timeout(ENQUIRY_S), self._between_runs():
+            async with self._turns.question(ENQUIRY_S):
+                if self._closed or self._leaving:
+                    raise Refusal(Code.DRAINING, _ENDING)
                 self.services.timers.disarm(self._idle_key)
                 self.services.capacity.busy(self.session_id)
                 yield await self._lineage.ready()
         except TimeoutError:
-            raise Refusal(Code.CHILD_TIMEOUT) from None
+            raise (Refusal(Code.DRAINING, _ENDING) if self._closed else Refusal(Code.CHILD_TIMEOUT)) from None
         except RunFailure as failure:
             log.warning("no child for a question", session_id=self.session_id, reason=failure.text)
             raise Refusal(Code.CHILD_TIMEOUT, "the agent could not be started") from None
         finally:
-            if self._working is None and not (self._closed or self._in_use.locked()):
+            if self._working is None and not (self._closed or self._turns.taken()):
                 self._rest()
-
-    @asynccontextmanager
-    async def _between_runs(self) -> AsyncGenerator[None]:
-        if self._run is not None:
-            raise Refusal(Code.CONFLICT, "a run is active: ask again when it has ended")
-        async with self._in_use:
-            if self._closed or self._leaving:
-                raise Refusal(Code.DRAINING, "the agent is being ended; ask again")
-            yield
 
     # --- rest and end
 
@@ -359,7 +356,7 @@ class AgentSession(Runner):
         self.services.capacity.idle(self.session_id, self._retire)
 
     def _retire(self) -> None:
-        if self._working is None and not (self._closed or self._in_use.locked()):
+        if self._working is None and not (self._closed or self._turns.taken()):
             self.services.tasks.spawn("session.retire", self._end(lost=False))
 
     def _lost(self, error: Exception) -> None:
@@ -392,6 +389,7 @@ class AgentSession(Runner):
         working = self._working
         if working is not None and working is not asyncio.current_task():
             await asyncio.wait([working], timeout=_FLUSH_S)
+        await self._turns.end_question(_FLUSH_S)
         self._offering.close()
         await self._lineage.stop()
         self.services.capacity.free(self.session_id)
