@@ -4,10 +4,11 @@ The index is one sorted set per agent, in another slot than the sessions: it may
 two commands, and hold one that has ended. Whoever reads an entry whose session is gone removes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from gateway.bus.replies import all_answered
 from gateway.bus.store import Store, text
 from gateway.model.errors import Code, Refusal
 
@@ -44,12 +45,12 @@ class SessionIndex:
 
     async def _read(self, session_ids: Sequence[str]) -> list[Session | None]:
         """Sessions by id; their commands go out together."""
-        sent = [
-            (session_id, self._store.call(keys.tag, "HMGET", keys.base, *_FIELDS))
-            for session_id in session_ids
-            for keys in (self._store.keys.session(session_id),)
+        keys = [self._store.keys.session(session_id) for session_id in session_ids]
+        replies = await all_answered([self._store.call(one.tag, "HMGET", one.base, *_FIELDS) for one in keys])
+        return [
+            _session(session_id, cast("list[bytes | None]", reply))
+            for session_id, reply in zip(session_ids, replies, strict=True)
         ]
-        return [_session(session_id, cast("list[bytes | None]", await reply)) for session_id, reply in sent]
 
     async def add(self, session_id: str, agent_id: str, created_ms: int) -> None:
         """A session was made."""
@@ -59,7 +60,7 @@ class SessionIndex:
         """A session has ended."""
         await self._command("ZREM", agent_id, session_id)
 
-    def _command(self, command: str, agent_id: str, *args: str | int) -> Any:
+    def _command(self, command: str, agent_id: str, *args: str | int) -> Coroutine[Any, Any, object]:
         keys = self._store.keys
         return self._store.call(keys.index_tag, command, keys.index(agent_id), *args)
 
@@ -75,8 +76,8 @@ class SessionIndex:
         return await self._count(agent_ids) < most
 
     async def _count(self, agent_ids: Sequence[str]) -> int:
-        replies = [self._command("ZCARD", agent_id) for agent_id in agent_ids]
-        return sum([cast("int", await reply) for reply in replies])
+        replies = await all_answered([self._command("ZCARD", agent_id) for agent_id in agent_ids])
+        return sum(cast("list[int]", replies))
 
     async def page(
         self, agent_ids: Sequence[str], *, after: str | None, ascending: bool, count: int

@@ -6,13 +6,13 @@ which reports it when the future is collected; so whoever starts commands and ma
 
 import asyncio
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TypeVar, cast
 
 T = TypeVar("T")
 
 
-async def all_answered(replies: "Sequence[Future[T]]") -> list[T]:
+async def all_answered(replies: Sequence[Awaitable[T]]) -> list[T]:
     """Waits for every answer; raises the first failure in their order, if there is one. Cancelled, it abandons all."""
     outcomes = await asyncio.gather(*replies, return_exceptions=True)
     for outcome in outcomes:

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import pytest
 
 from gateway.bus.errors import BusUnavailable, Kind
+from gateway.bus.index import SessionIndex
 from gateway.bus.sessions import Owner
-from gateway.bus.store import Fenced
+from gateway.bus.store import Fenced, Store
 from gateway.bus.wire import Bounds, Sent, Wire
 from gateway.model import events
 from gateway.model.call import Event
@@ -111,6 +112,24 @@ async def test_many_commands_for_one_caller_when_the_bus_goes_away(a: Bus, repor
             assert reading.done()
             assert reading.exception() is None or isinstance(reading.exception(), BusUnavailable)
             del reading
+    await connection.ready(5)
+
+
+async def test_sessions_are_read_together_and_a_failure_leaves_none_unread(a: Bus, reports: Reports) -> None:
+    index = SessionIndex(Store(a.topology, a.store.keys, a.store.scripts, patience_s=0))
+    ids = [await a.session() for _ in range(5)]
+    connection = a.topology.all()[0]
+    before = connection.pending
+    reading = asyncio.ensure_future(index.page(["agent"], after=None, ascending=True, count=5))
+    most = 0
+    while not reading.done():
+        most = max(most, connection.pending - before)
+        await asyncio.sleep(0)
+    assert {session.session_id for session in (await reading)[0]} == set(ids)
+    assert most >= len(ids)
+    connection.reconnect()
+    with pytest.raises(BusUnavailable):
+        await index.has_room(["agent", "other"], 1)
     await connection.ready(5)
 
 
