@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from uuid import uuid4
 
 from gateway.bus.calls import Calls, Dispatch, Reply
 from gateway.bus.clients import Clients
-from gateway.bus.keys import PERMANENT, Keys
+from gateway.bus.keys import Keys
 from gateway.bus.log import Log
 from gateway.bus.outbox import Outbox
 from gateway.bus.scripts import Bounds, Scripts
@@ -19,6 +18,7 @@ from gateway.bus.topology import Topology, connect
 from gateway.model import events
 from gateway.model.clean import DispatchJson, LogJson, LogText, ModelText
 from gateway.observe.tasks import Tasks
+from tests.doubles.lifetimes import lasting
 
 NEVER = LogJson(b'{"type":"never"}')
 NODE = Owner("node-a", "incarnation-a", 0)
@@ -185,12 +185,6 @@ async def keys_without_lifetime(topology: Topology, prefix: str) -> list[str]:
         assert isinstance(names, list)
         for raw in names:  # pyright: ignore[reportUnknownVariableType]
             name = bytes(raw).decode()  # pyright: ignore[reportUnknownArgumentType]
-            ttl = await connection.call("PTTL", name)
-            permanent = any(fnmatchcase(name, f"{prefix}:{_literal(pattern)}") for pattern in PERMANENT)
-            if ttl == -1 and not permanent:
+            if await connection.call("PTTL", name) == -1:
                 found.append(name)
-    return found
-
-
-def _literal(pattern: str) -> str:
-    return pattern.replace("[", "[[]")
+    return lasting(found)

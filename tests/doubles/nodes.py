@@ -24,11 +24,13 @@ from typing import Any, Self
 import httpx
 
 from gateway.bus.embedded import find_server
+from tests.doubles.lifetimes import assert_lifetimes, watched
 
 ROOT = Path(__file__).parent.parent.parent
 API_KEY = "trk-test-key-of-the-backend"
 START_S = 60.0  # a machine may have much else to do; nothing waits for longer than it takes
 STOP_S = 30.0
+_SOCKET = re.compile(rb"unixsocket:([^ \0]+)")  # in the title that a server gives itself
 
 # Between us and a server: it asks to be killed with us, whatever ends us. 1 is PR_SET_PDEATHSIG.
 _LAUNCH = """
@@ -100,7 +102,10 @@ def shared_server(password: str = "") -> Generator[str]:
                 return False
 
             wait_until(answers, START_S, "the server")
-            yield f"unix://:{password}@{path}" if password else f"unix://{path}"
+            url = f"unix://:{password}@{path}" if password else f"unix://{path}"
+            with watched(url):
+                yield url
+            assert_lifetimes(url)
         finally:
             process.kill()
     shutil.rmtree(folder, ignore_errors=True)
@@ -246,7 +251,9 @@ class Node:
         return code
 
     def stop(self, within: float = STOP_S) -> int:
-        """SIGTERM and the exit code. Processes that it leaves are a failure."""
+        """SIGTERM and the exit code. Processes that it leaves are a failure, and keys that would stay for ever."""
+        for url in self.embedded():
+            assert_lifetimes(url)
         under = children_of(self.pid)
         self._running.terminate()
         code = self.wait(within)
@@ -280,8 +287,20 @@ class Node:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        try:
+            if kind is None:
+                for url in self.embedded():
+                    assert_lifetimes(url)
+        finally:
+            self.close()
+
+    def embedded(self) -> list[str]:
+        """The address of its own Redis while it runs one."""
+        if self.process is None or self.process.poll() is not None:
+            return []
+        titles = (_command_of(pid) for pid in children_of(self.pid))
+        return [f"unix://{found[1].decode()}" for title in titles if (found := _SOCKET.search(title))]
 
     # --- what it said
 

@@ -14,6 +14,7 @@ from gateway.bus.connection import Connection
 from gateway.bus.embedded import find_server, spawn
 from gateway.bus.errors import BusError, BusUnavailable, Kind
 from gateway.bus.wire import Bounds, Wire
+from tests.doubles.lifetimes import assert_lifetimes
 
 
 def free_port() -> int:
@@ -108,12 +109,16 @@ class Server:
         try:
             return await self.start()
         except BaseException:
-            await self.__aexit__()
+            await self.__aexit__(BaseException)
             raise
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-        shutil.rmtree(self.dir, ignore_errors=True)
+    async def __aexit__(self, kind: object = None, *_: object) -> None:
+        try:
+            if kind is None and self.process is not None and self.process.returncode is None:
+                await asyncio.to_thread(assert_lifetimes, self.url)
+        finally:
+            await self.stop()
+            shutil.rmtree(self.dir, ignore_errors=True)
 
 
 class SentinelSet:

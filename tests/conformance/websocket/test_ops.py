@@ -252,6 +252,7 @@ async def test_approve(pair: Pair) -> None:
         await pair.there.append(session_id, epoch, [requested])
         keys = pair.there.store.keys.session(session_id)
         await pair.there.store.call(keys.tag, "HSET", keys.approvals, "appr-1", "open")
+        await pair.there.store.call(keys.tag, "PEXPIRE", keys.approvals, 60_000)
         fields = {"session_id": session_id, "call_id": "appr-1"}
         bad = await client.error("approve", **fields, decision="perhaps")
         assert bad["code"] == "invalid_request"
