@@ -16,7 +16,7 @@ from tests.doubles.peers import MAGI_CODE, magi_agent
 from tests.doubles.scripted_model import scripted_model
 
 GONE_S = 5.0
-JOB = "sleep 600 & echo started; sleep 600"
+JOB = "sleep 600 & echo started; sleep 600; echo done"  # a last command of its own would be run in the shell's stead
 WORK: dict[str, tuple[dict[str, Any], int]] = {
     "demo": ({"grandchild": {"seconds": 600}, "sleep_s": 0.1}, 2),
     "magi": ({"calls": [{"name": "bash", "arguments": {"intent": "wait", "command": JOB}}]}, 4),
