@@ -52,13 +52,13 @@ class RunMessages:
         self._building_bytes = 0
 
     def delta(self, delta: MessageDelta) -> bool:
-        """A live piece; its text is not kept. False once a piece of its message is missing: what a reader has of it
-        has a hole until its reconcile. Raises MessagesError."""
+        """A live piece; its text is not kept. Whether it follows the one before: else some are missing, and what a
+        reader has of the message has a hole until its reconcile. Raises MessagesError."""
         message = self._message(delta.message_id)
-        if delta.part != message.next_delta:
-            message.whole = False
+        follows = delta.part == message.next_delta
+        message.whole = message.whole and follows
         message.next_delta = max(message.next_delta, delta.part + 1)
-        return message.whole
+        return follows
 
     def reconcile(self, part: MessageReconcile) -> None:
         """One part of a series. Raises MessagesError."""

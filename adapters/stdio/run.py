@@ -192,7 +192,7 @@ class Run:
                 self.calls.cancel(event)
             case MessageDelta():
                 self.spoke = True
-                self._deltas.add(event.message_id, event.text, whole=self._messages.delta(event))
+                self._deltas.add(event.message_id, event.text, follows=self._messages.delta(event))
             case MessageReconcile():
                 self._messages.reconcile(event)
                 self.spoke = True

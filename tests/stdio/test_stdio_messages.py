@@ -101,9 +101,9 @@ def test_an_empty_message_is_none_unless_it_takes_the_place_of_one():
     assert run.finish() == [ClosedMessage("b", "", replaces=True)]
 
 
-def test_deltas_say_whether_a_reader_has_all_of_a_message():
+def test_deltas_say_whether_they_follow_the_one_before():
     run = RunMessages()
-    assert [run.delta(piece("a", n)) for n in (0, 1, 3, 4)] == [True, True, False, False]
+    assert [run.delta(piece("a", n)) for n in (0, 1, 3, 4, 7)] == [True, True, False, True, False]
     assert run.delta(piece("b", 0))
     assert not run.delta(piece("c", 1))
     assert run.finish() == []

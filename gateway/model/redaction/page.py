@@ -94,6 +94,7 @@ _TAIL: Final = """
   however long it is. A text that is cut off inside a private key is removed up to where it is cut.
 - A stream of deltas gives the same text for any split. What may still become a secret is held back: the last word, or
   from a credential-like name on; at most {head} bytes, or the longest known secret's form where that is longer.
+  Where pieces of it were lost, it goes on behind the next blank line.
 - Placeholders are not secrets: redacting twice changes nothing more.
 
 `make bench-redaction` measures all of it: recall on our own corpus and on the samples of two other tools, false
