@@ -101,7 +101,8 @@ async def test_deadlines_and_lapses_when_the_clock_of_redis_is_set(
             pings = asyncio.create_task(clients.ping())
             before = await _server_says(clock)
             redis.step(step)
-            assert abs(await _server_says(clock) - before - step) < 5, "the clock was not set"
+            # A server goes by the clock of its loop's turn, and that turn may have begun before.
+            await until(lambda set_to=before + step: _is_about(clock, set_to), 2, "the clock is set")
             try:
                 await clients.see_it_through()
             finally:
@@ -121,6 +122,10 @@ async def test_deadlines_and_lapses_when_the_clock_of_redis_is_set(
         node.assert_clean()
         assert "changes hands" not in node.everything(), "an owner that lived was held for dead"
     await assert_lifetimes(redis.url)
+
+
+async def _is_about(clock: Connection, seconds: float) -> bool:
+    return abs(await _server_says(clock) - seconds) < 5
 
 
 async def _agreed(clock: Connection, generation: int) -> bool:
