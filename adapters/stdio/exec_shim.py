@@ -18,11 +18,8 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 SIG_DFL = 0
-SIGHUP = 1
-SIGINT = 2
 SIGKILL = 9
-SIGPIPE = 13
-SIGXFSZ = 25
+SIGNALS = range(1, 65)
 
 
 def _bound(name: str, value: int) -> None:
@@ -45,9 +42,9 @@ def _main() -> int:
             libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
             if os.getppid() != int(parent):  # it died before it could be heard
                 return 1
-        # What the interpreter has changed for itself, and what nohup has for the gateway: an agent hears a hang-up.
-        for number in (SIGHUP, SIGINT, SIGPIPE, SIGXFSZ):
-            libc.signal(number, SIG_DFL)
+        # Ignored signals outlive exec: the interpreter's own, and what a shell or nohup had the gateway ignore.
+        for number in SIGNALS:
+            libc.signal(number, SIG_DFL)  # the few that nobody can set stay as they are
         for name in drop.split(","):
             os.environ.pop(name, None)
         step = "exec"
