@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.model.redaction import RULES, KnownSecret, RedactionCollision, Redactor
+from gateway.model.redaction.names import Strength, strength
 from gateway.model.redaction.samples import made
 
 KNOWN = 'Tr0ub4dor&3/é"x'
@@ -135,6 +136,15 @@ def test_an_object_under_a_name_with_a_type_that_is_no_schema_goes() -> None:
     assert out == {"credentials": dict.fromkeys(("type", "user", "x"), "[redacted:named-value]")}
 
 
+@pytest.mark.parametrize(
+    "inside",
+    [{"anyOf": "s3"}, {"oneOf": 7}, {"$ref": "s3cret"}, {"$ref": 1}, {"type": ["s3"]}, {"type": {"a": "string"}}],
+)
+def test_a_word_of_schemas_alone_makes_none(inside: dict[str, object]) -> None:
+    out = REDACTOR.log_json(json.dumps({"password": inside}).encode())
+    assert json.loads(out)["password"] != inside
+
+
 def test_a_known_secret_that_is_a_number() -> None:
     assert REDACTOR.log_json(b'{"a":918273645546,"b":1}') == b'{"a":"[redacted:number]","b":1}'
 
@@ -150,27 +160,43 @@ def test_what_is_not_json_is_refused_not_passed(raw: bytes) -> None:
         REDACTOR.log_json(raw)
 
 
+SCHEMA_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
+keys = st.text(max_size=8) | st.sampled_from(
+    ["password", "next_token", "apiKey", "auth", "a", "type", "$ref", "anyOf", "default", "const"]
+)
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
-    | st.sampled_from([GITHUB, KNOWN, f"\n{GITHUB}", f"a {KNOWN} b", "password=abc123xyz", "\\", '"']),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(
-        st.text(max_size=8) | st.sampled_from(["password", "next_token", "apiKey", "a"]), inner, max_size=4
-    ),
+    | st.sampled_from([GITHUB, KNOWN, f"\n{GITHUB}", f"a {KNOWN} b", "password=abc123xyz", "\\", '"', "#/a", "string"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
 
 
-def expected(value: object, named: bool, text: Redactor) -> object:
-    """What the table of bridge 11 says, over the decoded value."""
+def is_schema(value: dict[str, object]) -> bool:
+    kind, to = value.get("type"), value.get("$ref")
+    kinds = kind[:1] if isinstance(kind, list) else [kind]
+    return (
+        any(isinstance(one, str) and one in SCHEMA_TYPES for one in kinds)
+        or (isinstance(to, str) and to.startswith("#"))
+        or any(isinstance(value.get(word), list) for word in ("anyOf", "oneOf", "allOf"))
+    )
+
+
+def expected(value: object, removed: bool, reach: Strength, text: Redactor) -> object:
+    """What the table of bridge 11 says, over the decoded value. ``reach``: the strength of its own name."""
+    under = removed or reach is Strength.ALL
     if isinstance(value, dict):
+        schema = under and not removed and is_schema(value)
+        whole = ("default", "const", "enum", "example", "examples") if schema else ()
         return {
-            text.log_text(key): expected(inner, named or key in ("password", "apiKey"), text)
+            text.log_text(key): expected(
+                inner, under and not schema, Strength.ALL if key in whole else strength(key), text
+            )
             for key, inner in value.items()
         }
     if isinstance(value, list):
-        return [expected(inner, named, text) for inner in value]
-    if named and not isinstance(value, bool | None) and value != "":
+        return [expected(inner, under, Strength.NONE, text) for inner in value]
+    if (removed or reach) and not isinstance(value, bool | None) and value != "":
         return value if str(value).startswith("[redacted:") else "[redacted:named-value]"
     return text.log_text(value) if isinstance(value, str) else value
 
@@ -179,7 +205,7 @@ def expected(value: object, named: bool, text: Redactor) -> object:
 @given(value=values, ascii_only=st.booleans(), indent=st.none() | st.just(1))
 def test_json_is_redacted_as_its_strings_are(value: object, ascii_only: bool, indent: int | None) -> None:
     raw = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
-    assert json.loads(REDACTOR.log_json(raw)) == expected(value, False, REDACTOR)
+    assert json.loads(REDACTOR.log_json(raw)) == expected(value, False, Strength.NONE, REDACTOR)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

@@ -20,7 +20,7 @@ _KEPT: Final = frozenset({b"true", b"false", b"null"})
 _SCHEMA_TYPES: Final = frozenset(
     {b'"string"', b'"number"', b'"integer"', b'"boolean"', b'"object"', b'"array"', b'"null"'}
 )
-_SCHEMA_WORDS: Final = frozenset({b'"$ref"', b'"anyOf"', b'"oneOf"', b'"allOf"'})
+_SCHEMA_LISTS: Final = frozenset({b'"anyOf"', b'"oneOf"', b'"allOf"'})
 _SCHEMA_VALUES: Final = frozenset({b'"default"', b'"const"', b'"enum"', b'"example"', b'"examples"'})
 _LOOK_AHEAD: Final = 256  # tokens of an object that are looked at to tell a schema from a value
 
@@ -195,9 +195,8 @@ class Walk:
                 if depth == 0:
                     return False
             elif depth == 1 and raw[tokens[at + 1][0]] == 58:
-                word = raw[start:end]
-                value = raw[slice(*tokens[at + 2])]
-                if word in _SCHEMA_WORDS or (word == b'"type"' and (value in _SCHEMA_TYPES or value == b"[")):
+                values = [raw[slice(*token)] for token in tokens[at + 2 : at + 4]]
+                if _of_schema(raw[start:end], values):
                     return True
         return False
 
@@ -217,6 +216,14 @@ class Walk:
                 return token
             return self._named()
         return self._new.get(start, token)
+
+
+def _of_schema(word: bytes, values: list[bytes]) -> bool:
+    """Whether a key with what follows it, at most two tokens, can only be a schema's: a name alone proves nothing."""
+    first, second = [*values, b"", b""][:2]
+    if word == b'"type"':
+        return (second if first == b"[" else first) in _SCHEMA_TYPES
+    return first == b"[" if word in _SCHEMA_LISTS else word == b'"$ref"' and first.startswith(b'"#')
 
 
 def _check(frame: _Frame) -> None:
