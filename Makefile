@@ -45,10 +45,13 @@ test-peers: ## the real peers too: magi-code, the SDK, Chromium, Sentinel, Clust
 	@.ci/peers
 	@.venv-peers/bin/python -m pytest -p tests.at_most --at-most 1500 -m "peers and not nightly" $(SIDE_BY_SIDE)
 
-# What is too long for `make test`, and the schedules of the bus thirty times as often.
+# What is too long for `make test`, the schedules of the bus thirty times as often, and examples that are new each day.
+nightly: SEED ?= $(shell date -u +%Y%m%d)
 nightly: setup ## the long ones: 10,000 random schedules, outages that do not end, whole Clusters
 	@TOOLRELAY_TEST_SCHEDULES=10000 $(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 14400 \
-	  tests/bus/test_bus_schedules.py
+	  --hypothesis-seed=$(SEED) tests/bus/test_bus_schedules.py
+	@for seed in $$(seq $(SEED) $$(($(SEED) + 19))); do $(BIN)/python -m pytest -p tests.at_most --at-most 900 \
+	  -m "hypothesis and not peers" --hypothesis-seed=$$seed; done
 	@$(BIN)/python -m pytest -p tests.lacks -p tests.at_most --at-most 7200 -m nightly
 	@if [ -x .venv-peers/bin/python ]; then \
 	  .venv-peers/bin/python -m pytest -p tests.at_most --at-most 3600 -m "peers and nightly"; \

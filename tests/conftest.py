@@ -1,16 +1,26 @@
-"""After every test each key has a lifetime on every Redis that the test used and that outlives it.
+"""For every test: its keys have a lifetime when it ends, and its random examples are the same at each run.
 
-A server of a test's own is looked at by the double that started it, when it stops (``tests.doubles.lifetimes``).
+Looked at is every Redis that the test used and that outlives it. A server of a test's own is looked at by the double
+that started it, when it stops (``tests.doubles.lifetimes``).
 """
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.doubles.lifetimes import WATCHED, assert_lifetimes
 from tests.doubles.nodes import Node
 
 _URLS = ("redis://", "unix://")
+settings.register_profile("same", derandomize=True, database=None, print_blob=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A gate must say the same of the same code twice. New examples are looked for where a seed or a profile is given,
+    as `make nightly` does."""
+    if config.getoption("--hypothesis-seed") is None and config.getoption("--hypothesis-profile") is None:
+        settings.load_profile("same")
 
 
 @pytest.fixture(autouse=True)
