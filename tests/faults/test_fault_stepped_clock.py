@@ -1,4 +1,4 @@
-"""Redis' clock is set while calls are open: nothing is due early, nothing late (docs/design/bus-clock.md)."""
+"""Redis' clock is set while calls are open: nothing is due early, nothing late (docs/design/0005-bus-clock.md)."""
 
 import asyncio
 import time
