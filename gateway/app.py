@@ -327,8 +327,7 @@ class Gateway:
     async def close(self) -> None:
         """Ends children, then everything else. Idempotent."""
         await self.owners.close()
-        with suppress(Exception):
-            await self._membership.leave()
+        await self._membership.leave()
         self.timers.close()
         await self.tasks.aclose()
         await self.topology.close()

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from gateway.bus.errors import BusUnavailable
+from gateway.bus.errors import BusError, BusUnavailable
 from gateway.bus.nodes import NodeInfo, Nodes
 from gateway.model import limits
 from gateway.observe.log import get_logger
@@ -57,5 +57,5 @@ class Membership:
         try:
             async with asyncio.timeout(_LEAVE_S):
                 await self._nodes.leave()
-        except (BusUnavailable, TimeoutError) as error:
+        except (BusError, TimeoutError) as error:
             log.warning("the lease could not be given up", error=error)
