@@ -4,7 +4,8 @@ clock to it.
 Nobody compares the wall clocks of two machines: deadlines are instants on this clock (milliseconds since 1970). It is
 Redis' ``TIME`` less a shift, which is 0 until somebody sets that server's clock while nodes live. Then their monotonic
 clocks know better, and the shift takes the step up: the bus clock goes on as if nothing had happened, and so does every
-deadline (docs/design/0005-bus-clock.md). What the nodes agree on is in ``nodes.py``; here is one node's view of one server.
+deadline (docs/design/0005-bus-clock.md). What the nodes agree on is in ``nodes.py``; here is one node's view of one
+server.
 """
 
 import asyncio
