@@ -233,6 +233,7 @@ class Connection:
 
     def _on_refused(self, error: BusUnavailable) -> None:
         """A primary that became a replica, or that no longer knows us, is left; the next attempt asks who serves."""
+        metrics.BUS_REFUSALS.labels(error.kind.value).inc()
         if error.kind in {Kind.READONLY, Kind.NOAUTH, Kind.MASTERDOWN} and self._wire is not None:
             self._why = error
             self.reconnect()

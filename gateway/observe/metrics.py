@@ -74,6 +74,7 @@ BUS_SECONDS = _histogram("bus_seconds", "A small command's way to Redis and back
 BUS_CONNECTED = _gauge("bus_connected", "1 while Redis answers.")
 BUS_RECONNECTS = _counter("bus_reconnects", "Connections to Redis that were made again.")
 BUS_ERRORS = _counter("bus_errors", "Connections to Redis that failed or were not made.", "reason")
+BUS_REFUSALS = _counter("bus_refusals", "Commands that Redis refused for the state that it was in.", "reason")
 GAPS_READ = _counter("gaps_read", "Times that a reader went to the log because a push was missing.")
 
 # Clients.

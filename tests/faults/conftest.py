@@ -17,9 +17,9 @@ PREFIX = "t"
 
 
 @pytest.fixture
-async def redis() -> AsyncIterator[Server]:
-    """A server of the test's own."""
-    async with Server() as server:
+async def redis(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+    """A server of the test's own; the fixture's parameter, if there is one, are arguments for it."""
+    async with Server(*getattr(request, "param", ())) as server:
         yield server
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -90,15 +91,16 @@ async def _act(tab: Client) -> str:
 
 
 @asynccontextmanager
-async def _full(port: int) -> AsyncGenerator[None]:
-    await ask(port, "CONFIG", "SET", "maxmemory-policy", "noeviction")
-    await ask(port, "CONFIG", "SET", "maxmemory", "1")
+async def _full(redis: Server) -> AsyncGenerator[None]:
+    await ask(redis.port, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await ask(redis.port, "CONFIG", "SET", "maxmemory", "1")
     yield
-    await ask(port, "CONFIG", "SET", "maxmemory", "0")
+    await ask(redis.port, "CONFIG", "SET", "maxmemory", "0")
 
 
 @asynccontextmanager
-async def _read_only(port: int) -> AsyncGenerator[None]:
+async def _read_only(redis: Server) -> AsyncGenerator[None]:
+    port = redis.port
     await ask(port, "CONFIG", "SET", "min-replicas-to-write", "0")
     await ask(port, "CONFIG", "SET", "replica-read-only", "yes")
     # A primary that is nowhere: the replica goes on with the data that it has.
@@ -108,8 +110,9 @@ async def _read_only(port: int) -> AsyncGenerator[None]:
 
 
 @asynccontextmanager
-async def _unknown(port: int) -> AsyncGenerator[None]:
+async def _unknown(redis: Server) -> AsyncGenerator[None]:
     """The password has changed: who was connected is thrown out."""
+    port = redis.port
     await ask(port, "ACL", "SETUSER", "admin", "on", "nopass", "~*", "&*", "+@all")
     await ask(port, "CONFIG", "SET", "requirepass", "another-one")
     await _as_admin(port, "CLIENT", "KILL", "TYPE", "normal")
@@ -125,23 +128,38 @@ async def _as_admin(port: int, *command: str) -> None:
     writer.close()
 
 
-Fault = Callable[[int], contextlib.AbstractAsyncContextManager[None]]
+@asynccontextmanager
+async def _loading(redis: Server) -> AsyncGenerator[None]:
+    """It starts anew with all that it had, and reads that for as long as the block lasts (half a minute at most)."""
+    fill = "for i = 1, 1000 do redis.call('SET', 'filler', i, 'EX', 3600) end"
+    for _ in range(LOADED // 1000):
+        await ask(redis.port, "EVAL", fill, 0)
+    await redis.stop()
+    await redis.start()
+    yield
+    await ask(redis.port, "CONFIG", "SET", "key-load-delay", "0")
+
+
+LOADED = 120_000
+LOADS = ("--appendonly", "yes", "--key-load-delay", "250")  # microseconds for each entry; it answers every 1024 of them
+Fault = Callable[[Server], contextlib.AbstractAsyncContextManager[None]]
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"),
-    [pytest.param(_full, "oom", id="oom"), pytest.param(_read_only, "readonly", id="readonly"),
-     pytest.param(_unknown, "noauth", id="noauth")],
+    ("redis", "fault", "kind"),
+    [pytest.param((), _full, "oom", id="oom"), pytest.param((), _read_only, "readonly", id="readonly"),
+     pytest.param((), _unknown, "noauth", id="noauth"), pytest.param(LOADS, _loading, "loading", id="loading")],
+    indirect=["redis"],
 )  # fmt: skip
 async def test_what_redis_refuses_is_said_and_ends_by_itself(redis: Server, fleet: Fleet, fault: Fault, kind: str):
     node = await fleet.node("a", redis.url, agents=[demo_agent(fleet.folder)])
     async with conversation(node) as talk:
         await talk.run("echo before")
-        async with fault(redis.port):
+        children = node.children()
+        async with fault(redis):
             async with asyncio.timeout(BACK_S), node.http() as http:
-                while (answer := await http.get("/readyz")).status_code != 503:
+                while (answer := await http.get("/readyz")).status_code != 503 or f"({kind})" not in answer.text:
                     await asyncio.sleep(0.1)
-                assert kind in answer.text
             used, began = cpu_s(node.pid), time.monotonic()
             refused = asyncio.create_task(talk.ask("POST", "/events", {"type": "input", "text": "echo refused"}))
             await asyncio.sleep(3)
@@ -151,20 +169,30 @@ async def test_what_redis_refuses_is_said_and_ends_by_itself(redis: Server, flee
         await ready_again(node)
         async with node.http() as http, follow(http, talk.id, after=talk.stream.position) as again:
             await again.run("echo after")
+            counted = (await http.get("/metrics")).text
+        assert re.search(rf'^toolrelay_bus_(errors|refusals)_total{{reason="{kind}"}} [1-9]', counted, re.MULTILINE)
+        assert node.children() == children, "no child died"
     assert "Traceback" not in node.everything()
 
 
 @pytest.mark.nightly
-async def test_an_outage_that_does_not_end_is_a_typed_answer(redis: Server, fleet: Fleet):
+@pytest.mark.parametrize(
+    ("redis", "fault"),
+    [pytest.param((), _full, id="oom"), pytest.param(LOADS, _loading, id="loading")],
+    indirect=["redis"],
+)
+async def test_an_outage_that_does_not_end_is_a_typed_answer(redis: Server, fleet: Fleet, fault: Fault):
     node = await fleet.node("a", redis.url, agents=[demo_agent(fleet.folder)])
     async with conversation(node) as talk:
-        async with _full(redis.port):
+        async with fault(redis):
             began = time.monotonic()
             answer = await asyncio.wait_for(talk.ask("POST", "/events", {"type": "input", "text": "echo"}), 30)
             assert answer.status_code == 503
             assert answer.json()["error"]["message"] == "the bus is not reachable"
             assert int(answer.headers["Retry-After"]) >= 1
             assert time.monotonic() - began < 25
+        await ready_again(node)
+        assert (await talk.ask("GET")).status_code == 200
 
 
 async def test_a_server_that_has_forgotten_the_scripts(redis: Server, fleet: Fleet):
