@@ -1,11 +1,27 @@
-"""What many sockets cost: memory per idle one, and one session that a thousand read."""
+"""What many sockets cost: memory per idle one, and one session that a thousand read.
 
+python -m benchmarks.extremes readers          # a thousand readers of one session, three times
+python -m benchmarks.extremes sockets          # memory per idle socket, the slope between 200 and 2,000
+"""
+
+import argparse
 import asyncio
+import contextlib
+import gc
+import os
 import time
+from collections import Counter
+from typing import Final
 
-from benchmarks.measure import percentile, resident_kib
+import uvloop
+
+from benchmarks.measure import cpu_s, percentile, resident_kib
 from benchmarks.sockets import Socket
-from benchmarks.systems import Gateway, System, attach, sessions_of
+from benchmarks.systems import Gateway, System, attach, between, gateway, sessions_of
+from tests.doubles.valkey_servers import Server
+
+STAMP: Final = b'"summary":"t'
+"""What the clock's reading stands behind in the events of the load's child."""
 
 
 async def idle_socket_kib(system: System, few: int, many: int) -> float:
@@ -23,19 +39,19 @@ async def idle_socket_kib(system: System, few: int, many: int) -> float:
 async def readers(system: System, count: int, *, seconds: float) -> dict[str, float]:
     """``count`` readers of one session at ten events a second: from the child's write to each reader, ms.
 
-    One process has all the sockets, so its own reading is in the times.
+    One process has all the sockets, on the same processors, so its own reading is in the times. Hence it notes the
+    clock and keeps the frame, which it looks into afterwards, and collects no garbage meanwhile. The first event stands
+    behind those of the run's start, which all readers are given too.
     """
     session = system.sessions[0]
     assert isinstance(session, Gateway)
-    delays: list[int] = []
-    heard: dict[bytes, int] = {}
+    times: list[int] = []
+    frames: list[bytes] = []
 
     def on_text(frame: bytes) -> None:
-        at = frame.find(b'"summary":"t')
-        if at >= 0:
-            stamp = frame[at + 12 : frame.index(b"t", at + 12)]
-            delays.append((time.monotonic_ns() - int(stamp)) // 1000)
-            heard[stamp] = heard.get(stamp, 0) + 1
+        if STAMP in frame:
+            times.append(time.monotonic_ns())
+            frames.append(frame)
 
     made: list[Gateway] = []
     for _ in range(count):
@@ -44,18 +60,60 @@ async def readers(system: System, count: int, *, seconds: float) -> dict[str, fl
         reader.socket.on_text = on_text
         made.append(reader)
     events = int(seconds * 10)
-    async with asyncio.timeout(60):
-        await session.order(f"events {events} 100000")
-        while len(delays) < count * events:  # noqa: ASYNC110 - other tasks fill it
-            await asyncio.sleep(0.05)
+    edge = system.pids[-1]
+    gc.disable()
+    before = cpu_s([edge])
+    try:
+        async with asyncio.timeout(60):
+            await session.order(f"events {events} 100000")
+            while len(frames) < count * events:  # noqa: ASYNC110 - other tasks fill it
+                await asyncio.sleep(0.05)
+    finally:
+        gc.enable()
+    cpu = cpu_s([edge]) - before
     for reader in made:
         reader.socket.close()
+    stamps = [between(frame, STAMP, b"t") for frame in frames]
+    heard = Counter(stamps)
     assert len(heard) == events
     assert set(heard.values()) == {count}, "each reader has each event once"
-    delays.sort()
+    delays = sorted((at - int(stamp)) // 1000 for at, stamp in zip(times, stamps, strict=True))
     return {
         "readers": count,
         "readers_p50_ms": percentile(delays, 0.5),
         "readers_p99_ms": percentile(delays, 0.99),
         "readers_max_ms": percentile(delays, 1.0),
+        "readers_cpu_us": cpu / len(delays) * 1e6,
     }
+
+
+async def measure(what: str, count: int, rounds: int) -> None:
+    """Two nodes of their own; prints each round."""
+    async with Server("--maxclients", "10000") as server, contextlib.AsyncExitStack() as stack:
+        edge = await stack.enter_async_context(gateway("two nodes", server.port, 1, nodes=2))
+        await edge.sessions[0].order("calls 5 200 0")  # the child is there
+        for _ in range(rounds):
+            if what == "sockets":
+                print(f"{await idle_socket_kib(edge, count // 10, count):.2f} KiB a socket")
+                continue
+            found = await readers(edge, count, seconds=5.0)
+            print(
+                "{readers:.0f} readers: p50 {readers_p50_ms:.1f} ms, p99 {readers_p99_ms:.1f} ms, the last "
+                "{readers_max_ms:.1f} ms; {readers_cpu_us:.1f} µs of the edge's processor for each reader and event "
+                "(load {load:.1f})".format(**found, load=os.getloadavg()[0]),
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["readers", "sockets"])
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--rounds", type=int)
+    wanted = parser.parse_args()
+    many, rounds = (1_000, 3) if wanted.what == "readers" else (2_000, 1)
+    uvloop.run(measure(wanted.what, wanted.count or many, wanted.rounds or rounds))
+
+
+if __name__ == "__main__":
+    main()

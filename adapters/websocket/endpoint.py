@@ -28,8 +28,9 @@ __all__ = ["SocketServices", "Sockets", "endpoint"]
 
 EXTENSION: Final = "toolrelay.socket"
 """An ASGI extension of our own server: ``set_max_size(bytes)``, so that a frame is refused before it is read;
-``send_text(bytes)``, so that a frame is neither decoded nor encoded again on its way out, and ``send_now(bytes)``, the
-same where it need not wait; ``take_by(take)``, where ``take(bytes)`` says whether it took a message that came."""
+``send_text(bytes)``, so that a text is neither decoded nor encoded again on its way out; ``send_now(bytes)``, which
+takes whole frames and says whether they go without waiting (not there where frames are compressed);
+``take_by(take)``, where ``take(bytes)`` says whether it took a message that came."""
 
 _BEARER: Final = "bearer."
 

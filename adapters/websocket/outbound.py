@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from adapters.websocket import protocol
+from adapters.websocket.framing import Framer, framed
 from gateway.auth.principals import Principal
 from gateway.bus.errors import BusUnavailable
 from gateway.bus.log import Entry
@@ -26,6 +27,8 @@ log = get_logger("websocket")
 _AT_ONCE: Final = 16  # events of a reader that is caught up; more go by the writer, which waits for the peer
 _PAGES: Final = 2  # pages of logs that wait for this socket at a time
 _AGAIN_S: Final = 0.25
+
+_framer: Final = Framer()
 
 
 class Attachment:
@@ -58,8 +61,8 @@ class Attachment:
 class Outbound:
     """``send`` takes one frame; ``on_signal`` is told at once, whatever the writer is at.
 
-    ``send_now``, where the server has it, takes a frame without waiting, or says that it does not. While nothing waits
-    here a frame goes that way, so an answer or an event to a peer that reads costs no turn of the writer's task.
+    ``send_now``, where the server has it, takes whole frames without waiting, or says that it does not. While nothing
+    waits here frames go that way, so an answer or an event to a peer that reads costs no turn of the writer's task.
     """
 
     __slots__ = (
@@ -98,7 +101,7 @@ class Outbound:
 
     def answer(self, frame: bytes) -> None:
         """An answer, or a push that is no event. It goes before events."""
-        if self.finished or (self._idle and self.send_now is not None and self.send_now(frame)):
+        if self.finished or (self._idle and self.send_now is not None and self.send_now(framed(frame))):
             return
         self._outbox.append(frame)
         self.bytes_waiting += len(frame)
@@ -138,13 +141,13 @@ class Outbound:
             return False
         while (what := reader.poll()) is not None:
             if isinstance(what, list):
-                for entry in what:
-                    if not send_now(protocol.event(attachment.head, entry.event)):
+                for last, frames in _framer.pieces(attachment.head, what):
+                    if not send_now(frames):
                         reader.position = attachment.sent  # what did not go is the writer's to send
                         return False
-                    attachment.sent = entry.seq
+                    attachment.sent = last
             elif isinstance(what, Delta):
-                if not send_now(protocol.delta(attachment.head, what.body)):
+                if not send_now(_framer.delta(attachment.head, what)):
                     return False
             else:
                 self._on_signal(attachment, what)

@@ -11,9 +11,9 @@ there. Must never look into a message.
 
 import asyncio
 import logging
-import struct
 from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -23,23 +23,43 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from adapters.websocket.endpoint import EXTENSION
+from adapters.websocket.framing import framed
 from adapters.websocket.protocol import Close
 
 LINGER_S: Final = 10.0
 WRITE_BYTES: Final = 64 * 1024
 """So much waits for the turn's end at most; then it is written, so that the transport can say that it has enough."""
 
+_WRITERS: Final = 64
+"""So many connections wait for the turn's end at most: of an event's readers the first have it before the last are
+looked at."""
 
-_TEXT: Final = 0x81  # a whole message in one frame
-_MIDDLE: Final = struct.Struct("!BBH").pack
-_LONG: Final = struct.Struct("!BBQ").pack
+
+class _Turn:
+    """The connections with something to write in this turn of a loop: one callback for all of them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._writers: list[SocketProtocol] = []
+
+    def add(self, writer: "SocketProtocol") -> None:
+        """It writes at the turn's end, or a little earlier."""
+        if not self._writers:
+            self._loop.call_soon(self._write)
+        self._writers.append(writer)
+        if len(self._writers) >= _WRITERS:
+            self._write()
+
+    def _write(self) -> None:
+        writers, self._writers = self._writers, []
+        for writer in writers:
+            try:
+                writer.write()
+            except Exception as error:  # whatever is wrong with one connection, the others have what is theirs
+                self._loop.call_exception_handler({"message": "a socket could not be written", "exception": error})
 
 
-def _text_head(size: int) -> bytes:
-    """What stands before ``size`` bytes of text that a server sends (RFC 6455, 5.2)."""
-    if size < 126:
-        return bytes((_TEXT, size))
-    return _MIDDLE(_TEXT, 126, size) if size < 65_536 else _LONG(_TEXT, 127, size)
+_turns: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn]] = WeakKeyDictionary()
 
 
 class _Conn(ServerProtocol):
@@ -56,6 +76,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._unwritten = 0  # bytes of text frames that wait for the end of this turn of the loop
+        self._turn = _turns.get(self.loop) or _turns.setdefault(self.loop, _Turn(self.loop))
         self._take: Callable[[bytes], bool] | None = None
         self.conn = _Conn(
             extensions=self.conn.available_extensions,
@@ -67,12 +88,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """The handshake; the app finds ``set_max_size`` among the extensions."""
         super().handle_connect(event)
         if self.response.status_code == 101:
-            self.scope["extensions"][EXTENSION] = {  # pyright: ignore
+            extension: dict[str, Any] = {
                 "set_max_size": self._set_max_size,
-                "send_text": self._send_text,
-                "send_now": self._send_now,
+                "send_text": self.send_text,
                 "take_by": self._take_by,
             }
+            if not self.conn.extensions:
+                extension["send_now"] = self.send_now
+            self.scope["extensions"][EXTENSION] = extension  # pyright: ignore
 
     def _set_max_size(self, size: int) -> None:
         self.conn.max_message_size = size
@@ -99,34 +122,36 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.read_paused = True
             self.transport.pause_reading()
 
-    async def _send_text(self, data: bytes) -> None:
+    async def send_text(self, data: bytes) -> None:
         """A text frame of UTF-8. Raises ClientDisconnected, as ``send`` does."""
         if not self.writable.is_set():
             await self.writable.wait()
         if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
             raise ClientDisconnected
-        self._put(data)
-
-    def _send_now(self, data: bytes) -> bool:
-        """The same without waiting; false, and nothing is sent, where ``send_text`` would wait or raise."""
-        if self.disconnected or self.close_sent or not self.writable.is_set() or self.conn.state is not State.OPEN:
-            return False
-        self._put(data)
-        return True
-
-    def _put(self, data: bytes) -> None:
         if self.conn.extensions:
             self.conn.send_text(data)
+            self._put(self.conn.writes.pop())
         else:
-            self.conn.writes.append(_text_head(len(data)) + data)
-        if not self._unwritten:
-            self.loop.call_soon(self._write)
-        self._unwritten += len(data)
-        if self._unwritten > WRITE_BYTES:
-            self._write()
+            self._put(framed(data))
 
-    def _write(self) -> None:
-        """Whoever else writes takes what waits along, in its order; then there is nothing left here."""
+    def send_now(self, frames: bytes) -> bool:
+        """Whole frames without waiting; false, and nothing is sent, where ``send_text`` would wait or raise."""
+        if self.disconnected or self.close_sent or not self.writable.is_set() or self.conn.state is not State.OPEN:
+            return False
+        self._put(frames)
+        return True
+
+    def _put(self, frames: bytes) -> None:
+        self.conn.writes.append(frames)
+        first = not self._unwritten
+        self._unwritten += len(frames)
+        if self._unwritten > WRITE_BYTES:
+            self.write()
+        elif first:
+            self._turn.add(self)
+
+    def write(self) -> None:
+        """Writes what waits. Whoever else writes takes it along, in its order; then there is nothing left here."""
         self._unwritten = 0
         data = b"".join(self.conn.data_to_send())
         if data and not self.transport.is_closing():

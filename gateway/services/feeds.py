@@ -69,6 +69,7 @@ class Feed:
         self.given: Entry | None = None  # the last event that readers here were given, or are being given
         self.ring: deque[Entry] = deque()
         self._ring_bytes = 0
+        self._kept: tuple[int, list[Entry]] | None = None  # what was last taken from the ring, and behind which seq
 
     def receive(self, message: bytes) -> None:
         """One push: events, a delta or a signal. Whatever it is, it returns at once."""
@@ -77,8 +78,9 @@ class Feed:
                 for event in message[1:].split(b"\n"):
                     self._add(Entry(seq_of(event), event))
             case b"D":
+                delta = Delta(message[1:])
                 for reader in self.readers:
-                    reader.push_delta(message[1:])
+                    reader.push_delta(delta)
             case b"X":
                 kind, _, detail = message[1:].decode().partition(" ")
                 for reader in list(self.readers):  # a signal may end a reader at once
@@ -91,6 +93,7 @@ class Feed:
     def _add(self, entry: Entry) -> None:
         if entry.seq <= self.head:
             return
+        self._kept = None
         if entry.seq != self.head + 1:  # a push was lost: what lies between stands in the log
             self.ring.clear()
             self._ring_bytes = 0
@@ -107,6 +110,7 @@ class Feed:
             self.head = head
             self.ring.clear()
             self._ring_bytes = 0
+            self._kept = None
             self.wake()
 
     def keeps_after(self, seq: int) -> bool:
@@ -114,11 +118,13 @@ class Feed:
         return self.head - seq <= len(self.ring)
 
     def kept_after(self, seq: int) -> list[Entry] | None:
-        """The ring's events behind ``seq``, None when some of them are not in it."""
-        if not self.keeps_after(seq):
-            return None
-        missing = self.head - seq
-        return [self.ring[i] for i in range(len(self.ring) - missing, len(self.ring))]
+        """The ring's events behind ``seq``, None when some of them are not in it. Readers at one place are given one
+        list, which nobody changes, so that whoever makes something of it can make it once."""
+        if self._kept is None or self._kept[0] != seq:
+            if not self.keeps_after(seq):
+                return None
+            self._kept = (seq, [self.ring[i] for i in range(seq - self.head, 0)])
+        return self._kept[1]
 
     def wake(self) -> None:
         """Readers that wait look again."""
@@ -193,14 +199,14 @@ class Reader:
         """Bytes of events that came since this reader was last at the head; 0 before it has been there."""
         return 0 if self._caught_up_at is None else self._feed.bytes_seen - self._caught_up_at
 
-    def push_delta(self, body: bytes) -> None:
-        """A delta came. The oldest go where too many wait: they may be lost (bridge 8)."""
+    def push_delta(self, delta: Delta) -> None:
+        """A delta came, for all readers. The oldest go where too many wait: they may be lost (bridge 8)."""
         if not self._wants_deltas:
             return
         if self._deltas is None:
             self._deltas = deque()
-        self._deltas.append((self._feed.head, Delta(body)))
-        self._delta_bytes += len(body)
+        self._deltas.append((self._feed.head, delta))
+        self._delta_bytes += len(delta.body)
         while self._delta_bytes > _DELTA_BYTES or len(self._deltas) > _DELTAS:
             self._delta_bytes -= len(self._deltas.popleft()[1].body)
 
