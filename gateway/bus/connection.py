@@ -1,22 +1,21 @@
 """The command connection of a node: one socket that all callers share, and that comes back by itself.
 
-Owns the state "up" or "down", the reconnecting and the scripts that are loaded on each connect. Never repeats a command
-whose answer was lost: ``BusUnavailable.maybe_applied`` tells the caller, who decides. Blocking commands have no place
-here: they would hold up everybody.
+Owns the commands on it, the scripts that are loaded on each connect, and the leaving of a server that serves no more;
+``link`` keeps it. Never repeats a command whose answer was lost: ``BusUnavailable.maybe_applied`` tells the caller, who
+decides. Blocking commands have no place here: they would hold up everybody.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from gateway.bus.connect import Backoff, Endpoint, Login, Resolve, always, locate, open_wire
-from gateway.bus.errors import BusError, BusUnavailable, Kind, Redirect
+from gateway.bus.connect import Backoff, Endpoint, Login, Resolve
+from gateway.bus.errors import BusUnavailable, Kind, Redirect
+from gateway.bus.link import Link
 from gateway.bus.replies import all_answered
 from gateway.bus.wire import Arg, Bounds, Script, Sent, Server, Wire, script_call
 from gateway.observe import metrics
-from gateway.observe.tasks import Tasks
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -26,7 +25,7 @@ logger = logging.getLogger(__name__)
 _LIVED_S: Final = 2.0  # a connection that lived so long starts the back-off anew
 
 
-class Connection:
+class Connection(Link):
     """The shared connection. ``start`` it, ``call`` from anywhere on its loop, ``close`` it.
 
     The order of ``call`` and ``run`` is the order in which the server executes. While the connection is down both
@@ -42,30 +41,24 @@ class Connection:
         connect_s: float = 2.0,
         backoff: Backoff | None = None,
     ) -> None:
-        self.fault: BusUnavailable | None = BusUnavailable(Kind.DOWN)  # why it is down; None when it is up
-        self.endpoint: Endpoint | None = None  # of the last connection
+        super().__init__(
+            "bus.connection",
+            resolve,
+            login or Login(),
+            bounds=bounds,
+            connect_s=connect_s,
+            lived_s=_LIVED_S,
+            backoff=backoff,
+        )
         self.server = Server()  # what answered the last HELLO
         self.connects = 0
         self.redirect: Callable[[Sent, Redirect], bool] | None = None
         self.on_connect: list[Callable[[Wire], Awaitable[None]]] = []
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[BusUnavailable], None]] = []
-        self._resolve = resolve if callable(resolve) else always(resolve)
-        self._login = login or Login()
-        self._bounds = bounds or Bounds()
-        self._connect_s = connect_s
-        self._backoff = backoff or Backoff()
         self._scripts: dict[bytes, Script] = {}
-        self._wire: Wire | None = None
-        self._changed = asyncio.Event()  # set while up
         self._why: BusUnavailable | None = None  # what made us leave a server
         self._announced = False  # on_up was called last
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def up(self) -> bool:
-        """True while commands are sent."""
-        return self._wire is not None
 
     @property
     def pending(self) -> int:
@@ -113,114 +106,43 @@ class Connection:
         """Scripts to load on each connect. One that is registered later is loaded by its first use."""
         self._scripts.update((script.sha, script) for script in scripts)
 
-    async def start(self, *, timeout: float = 5.0) -> None:
-        """Begins to connect and waits for the first success; after ``timeout`` seconds raises what is in the way
-        (and goes on trying)."""
-        if self._task is None:
-            self._task = Tasks().spawn("bus.connection", self._supervise())
-        await self.ready(timeout)
-
-    async def ready(self, timeout: float) -> None:
-        """Waits until the connection is up; ``BusUnavailable`` with the reason after ``timeout`` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._changed.wait()
-        except TimeoutError:
-            fault = self.fault or BusUnavailable(Kind.DOWN)
-            raise BusUnavailable(fault.kind, detail=str(fault)) from None
-
-    async def close(self) -> None:
-        """Ends the connection; commands without an answer fail."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        self.fault = BusUnavailable(Kind.CLOSED)
-
-    async def __aenter__(self) -> "Connection":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     def reconnect(self) -> None:
         """Leaves this server (answers that are due still arrive) and asks again where to go."""
-        if self._wire is not None:
-            wire, self._wire = self._wire, None
-            self._changed.clear()
+        if (wire := self._wire) is not None:
+            self._set_down()
             self.fault = self._why or BusUnavailable(Kind.DOWN)
             wire.retire()
 
-    async def _supervise(self) -> None:
-        loop = asyncio.get_running_loop()
-        said: Kind | None = None
-        while True:
-            try:
-                wire = await self._open()
-            except (BusError, OSError) as error:
-                fault = error if isinstance(error, BusUnavailable) else BusUnavailable(Kind.DOWN, detail=str(error))
-                self.fault = fault
-                metrics.BUS_ERRORS.labels(fault.kind.value).inc()
-                if fault.kind is not said:  # once per reason, not per attempt
-                    logger.warning("bus not reachable: %s", fault)
-                    said = fault.kind
-                await asyncio.sleep(self._backoff.next())
-                continue
-            except Exception:
-                logger.exception("connecting to the bus failed in an unforeseen way")
-                await asyncio.sleep(self._backoff.next())
-                continue
-            said = None
-            began = loop.time()
-            self._went_up(wire)
-            try:
-                await asyncio.shield(wire.lost)
-            finally:
-                wire.abort(Kind.CLOSED)
-            if loop.time() - began > _LIVED_S:
-                self._backoff.reset()
-            await asyncio.sleep(self._backoff.next())
+    async def _prepare(self, wire: Wire) -> None:
+        loads = [wire.send(("SCRIPT", "LOAD", script.source)) for script in self._scripts.values()]
+        await all_answered(loads)
+        for hook in self.on_connect:
+            await hook(wire)
 
-    async def _open(self) -> Wire:
-        endpoint = await locate(self._resolve, self._connect_s)
-        wire = await open_wire(endpoint, self._login, self._bounds, timeout=self._connect_s)
-        try:
-            async with asyncio.timeout(self._connect_s):
-                loads = [wire.send(("SCRIPT", "LOAD", script.source)) for script in self._scripts.values()]
-                await all_answered(loads)
-                for hook in self.on_connect:
-                    await hook(wire)
-        except TimeoutError:
-            wire.abort(Kind.TIMEOUT)
-            raise BusUnavailable(Kind.TIMEOUT, detail="loading scripts") from None
-        except BaseException:
-            wire.abort(Kind.CLOSED)
-            raise
-        self.endpoint = endpoint
+    async def _serve(self, wire: Wire) -> None:
         self.server = wire.server
-        return wire
-
-    def _went_up(self, wire: Wire) -> None:
         self._why = None
         wire.redirect = self.redirect
         wire.on_refused = self._on_refused
-        wire.on_end = self._went_down
-        self._wire = wire
-        self.fault = None
+        wire.on_end = self._ended
+        self._set_up(wire)
         self.connects += 1
         if self.connects > 1:
             metrics.BUS_RECONNECTS.inc()
         self._announced = True
-        self._changed.set()
         logger.info("bus connection up")
         for callback in self.on_up:
             callback()
+        await asyncio.shield(wire.lost)
 
-    def _went_down(self, fault: BusUnavailable) -> None:
+    def _failed(self, fault: BusUnavailable) -> None:
+        super()._failed(fault)
+        metrics.BUS_ERRORS.labels(fault.kind.value).inc()
+
+    def _ended(self, fault: BusUnavailable) -> None:
+        """At once, before what waits for answers fails: whoever tries again then must not meet this wire."""
         fault = self._why or fault
-        self._wire = None
-        self._changed.clear()
+        self._set_down()
         # Left by our own wish, it comes back elsewhere; that it does not is ``close``'s to say.
         self.fault = BusUnavailable(Kind.DOWN) if fault.kind is Kind.CLOSED else fault
         if self._announced:

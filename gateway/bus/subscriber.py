@@ -1,8 +1,8 @@
 """The subscription connection of a node: channels to synchronous callbacks, and honesty about gaps.
 
-Owns the life of one socket in subscribed mode: connecting, subscribing again after a reconnect, and saying so. Never
-promises delivery: what came while it was away is lost, and ``on_gap`` says so after every reconnect, when the channels
-are subscribed again; the log has what was missed.
+Owns what one socket in subscribed mode serves: subscribing again after a reconnect, and saying so; ``link`` keeps
+it. Never promises delivery: what came while it was away is lost, and ``on_gap`` says so after every reconnect, when the
+channels are subscribed again; the log has what was missed.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gateway.bus.channels import Callback, Channels
-from gateway.bus.connect import Backoff, Endpoint, Login, Resolve, always, locate, open_wire
+from gateway.bus.connect import Backoff, Endpoint, Login, Resolve
 from gateway.bus.connection import Connection
-from gateway.bus.errors import BusError, BusUnavailable, Kind
+from gateway.bus.errors import Kind
+from gateway.bus.link import Link
 from gateway.bus.probe import Probe
-from gateway.bus.wire import Bounds, Wire
-from gateway.observe.tasks import Tasks
+from gateway.bus.wire import Wire
 
 if TYPE_CHECKING:
     from asyncio import Future
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Subscriber:
+class Subscriber(Link):
     """Subscriptions that come back by themselves.
 
     ``commands`` is the connection whose server publishes, used for the probe: after ``idle_s`` seconds without a
@@ -48,27 +48,21 @@ class Subscriber:
         connect_s: float = 2.0,
         backoff: Backoff | None = None,
     ) -> None:
+        super().__init__(
+            "bus.subscriber",
+            resolve,
+            login or Login(name="toolrelay-push"),
+            connect_s=connect_s,
+            lived_s=idle_s,
+            backoff=backoff,
+        )
         self.gaps = 0
-        self.fault: BusUnavailable | None = BusUnavailable(Kind.DOWN)  # why it is down; None when it is up
-        self.endpoint: Endpoint | None = None
-        self._resolve = resolve if callable(resolve) else always(resolve)
-        self._login = login or Login(name="toolrelay-push")
         self._commands = commands
-        self._idle_s = idle_s
-        self._connect_s = connect_s
-        self._backoff = backoff or Backoff()
         self._channels = Channels(sharded=sharded, vital=probe_channel or Probe.channel())
         self._probe = Probe(self._channels, commands, sharded=sharded, idle_s=idle_s, probe_s=probe_s)
         self._gap_callbacks: list[Callable[[], None]] = []
         self._gap_failures = 0
-        self._wire: Wire | None = None
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def up(self) -> bool:
-        """True while every channel that was wanted at the last connect is subscribed."""
-        return self._changed.is_set()
+        self._connected = False  # once at least
 
     @property
     def received(self) -> int:
@@ -133,100 +127,41 @@ class Subscriber:
     # --- life
 
     async def start(self, *, timeout: float = 5.0) -> None:
-        """Begins to connect and waits for the first success; after ``timeout`` seconds raises what is in the way (and
-        goes on trying)."""
+        """As that of every link."""
         if self._task is None:
             self._commands.on_up.append(self.probe_now)
-            self._task = Tasks().spawn("bus.subscriber", self._supervise())
-        await self.ready(timeout)
-
-    async def ready(self, timeout: float) -> None:
-        """Waits until it is up; ``BusUnavailable`` with the reason after ``timeout`` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._changed.wait()
-        except TimeoutError:
-            fault = self.fault or BusUnavailable(Kind.DOWN)
-            raise BusUnavailable(fault.kind, detail=str(fault)) from None
+        await super().start(timeout=timeout)
 
     async def close(self) -> None:
-        """Ends the connection; whoever waits for a confirmation gets ``BusUnavailable(CLOSED)``."""
-        if self._task is not None:
-            with contextlib.suppress(ValueError):
-                self._commands.on_up.remove(self.probe_now)
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        """As that of every link; whoever waits for a confirmation gets ``BusUnavailable(CLOSED)``."""
+        with contextlib.suppress(ValueError):
+            self._commands.on_up.remove(self.probe_now)
+        await super().close()
         self._channels.close()
-
-    async def __aenter__(self) -> "Subscriber":
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     def reconnect(self) -> None:
         """Replaces the connection now; a gap follows."""
         if self._wire is not None:
             self._wire.abort(Kind.DOWN)
 
-    async def _supervise(self) -> None:
-        loop = asyncio.get_running_loop()
-        said: Kind | None = None
-        connected = False
-        while True:
-            began = loop.time()
-            try:
-                wire = await self._open()
-                self.fault = said = None
-                if connected:
-                    self._gap()
-                connected = True
-                self._probe.arm(wire)
-                try:
-                    raise await asyncio.shield(wire.lost)
-                finally:
-                    wire.abort(Kind.CLOSED)
-            except (BusError, OSError) as error:
-                fault = error if isinstance(error, BusUnavailable) else BusUnavailable(Kind.DOWN, detail=str(error))
-                if fault.kind is not said:
-                    logger.warning("subscription not connected: %s", fault)
-                    said = fault.kind
-                self.fault = fault
-            except Exception:
-                logger.exception("the subscription failed in an unforeseen way")
-            finally:
-                self._went_down()
-            if loop.time() - began > self._idle_s:
-                self._backoff.reset()
-            await asyncio.sleep(self._backoff.next())
-
-    async def _open(self) -> Wire:
-        """A connection with every wanted channel subscribed."""
-        endpoint = await locate(self._resolve, self._connect_s)
-        wire = await open_wire(endpoint, self._login, Bounds(), timeout=self._connect_s)
-        self.endpoint = endpoint
-        self._wire = wire
+    async def _prepare(self, wire: Wire) -> None:
+        """Every channel that is wanted is subscribed."""
+        self._wire = wire  # before it is up: ``reconnect`` leaves this one too
         resubscribed = self._channels.attach(wire)
-        try:
-            async with asyncio.timeout(self._connect_s):
-                # The probe channel is always wanted, so there is always something to wait for.
-                await asyncio.wait({resubscribed, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            wire.abort(Kind.TIMEOUT)
-        except BaseException:
-            wire.abort(Kind.CLOSED)
-            raise
-        if wire.lost.done():
-            raise wire.lost.result()
-        self._changed.set()
-        logger.info("subscription up, %d channels", len(self._channels))
-        return wire
+        # The probe channel is always wanted, so there is always something to wait for.
+        await asyncio.wait({resubscribed, wire.lost}, return_when=asyncio.FIRST_COMPLETED)
 
-    def _went_down(self) -> None:
-        self._wire = None
-        self._changed.clear()
+    async def _serve(self, wire: Wire) -> None:
+        self._set_up(wire)
+        logger.info("subscription up, %d channels", len(self._channels))
+        if self._connected:
+            self._gap()
+        self._connected = True
+        self._probe.arm(wire)
+        raise await asyncio.shield(wire.lost)
+
+    def _set_down(self) -> None:
+        super()._set_down()
         self._probe.disarm()
         self._channels.detach()
 
