@@ -131,6 +131,10 @@ class Conversation:
         """The first event of one of these types with these fields."""
         return await self.stream.first(lambda event: _fits(event, types, fields), within, since=since)
 
+    async def logged(self) -> list[str]:
+        """The types of the events in the log (200 at most), whatever of them the stream has brought by now."""
+        return [event["type"] for event in (await self.done("GET", "/events?limit=200"))["items"]]
+
     async def ask(self, method: str, path: str = "", body: Any = None, **headers: str) -> httpx.Response:
         """One request below the session."""
         return await self.http.request(method, f"{self.path}{path}", json=body, headers=headers)

@@ -79,7 +79,7 @@ async def test_a_session_that_never_spoke_starts_its_child_for_a_question(two: T
         assert answers[0]["selection"]["model"] == "rules"
         assert answers[1] == {"items": [], "next_cursor": None, "complete": True}
         assert two.owner.children()
-        assert [event["type"] for event in talk.events] == ["session_created"], "a question leaves no event"
+        assert await talk.logged() == ["session_created"], "a question leaves no event"
 
 
 async def test_another_model_is_in_effect_from_the_next_run_on(two: Two):
