@@ -1,23 +1,25 @@
 """Our form of uvicorn's WebSocket connection: the close codes and bounds that ASGI has no word for.
 
-Give the class to uvicorn as ``ws=``. It differs in seven things. A frame beyond the bound closes with 4413 before it is
-read whole, and the bound is the endpoint's to set (8 KiB before the first attach). A pong that does not come closes
-with 4408. A connection that is closing is aborted after a while, however little its peer reads. A message in very many
-fragments costs what one in one piece costs. Text that is no UTF-8 closes with 1007 and is no line of the log, which a
-peer could fill. Binary frames are as the protocol has them. What is sent in one turn of the loop is one write. A text
-frame goes straight to an endpoint that takes it, past ASGI's queue and the pause of reading that each message costs
-there. Must never look into a message.
+Give the class to uvicorn as ``ws=``. It differs in ten things. A request for a socket that cannot be read is answered
+and its connection closed. A frame beyond the bound closes with 4413 before it is read whole, and the bound is the
+endpoint's to set (8 KiB before the first attach). A pong that does not come closes with 4408. A peer that pings and
+does not read gets no more pongs, which would pile up. A connection that is closing is aborted after a while, however
+little its peer reads. A message in very many fragments costs what one in one piece costs. Text that is no UTF-8 closes
+with 1007 and is no line of the log, which a peer could fill. Binary frames are as the protocol has them. What is sent
+in one turn of the loop is one write. A text frame goes straight to an endpoint that takes it, past ASGI's queue and the
+pause of reading that each message costs there. Must never look into a message.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import CloseCode, Frame
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
@@ -63,6 +65,15 @@ _turns: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn]] = WeakKeyDict
 
 
 class _Conn(ServerProtocol):
+    def __init__(self, *args: Any, writable: asyncio.Event, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._writable = writable
+
+    def send_frame(self, frame: Frame) -> None:
+        """A frame of ours. Pongs are the only ones that a peer can order, and it may read none of them."""
+        if frame.opcode is not Opcode.PONG or self._writable.is_set():
+            super().send_frame(frame)
+
     def fail(self, code: int, reason: str = "") -> None:
         """A violation of RFC 6455; of these only the size has a code of ours."""
         if code == CloseCode.MESSAGE_TOO_BIG:
@@ -82,7 +93,23 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             extensions=self.conn.available_extensions,
             max_size=self.config.ws_max_size,
             logger=logging.getLogger("uvicorn.error"),
+            writable=self.writable,
         )
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the peer. The first of them are a whole head, and the library has no event for one that it refuses:
+        the peer would wait for ever."""
+        super().data_received(data)
+        if not self.handshake_initiated:
+            self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        answer = b"".join(self.conn.data_to_send())
+        if not answer:  # it had a body
+            answer = self.conn.reject(HTTPStatus.BAD_REQUEST, "this request cannot become a socket\n").serialize()
+        self.handshake_initiated = self.handshake_complete = self.close_sent = True
+        self.transport.write(answer)
+        self.transport.close()
 
     def handle_connect(self, event: Request) -> None:
         """The handshake; the app finds ``set_max_size`` among the extensions."""
@@ -121,6 +148,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if not self.read_paused:
             self.read_paused = True
             self.transport.pause_reading()
+
+    async def send(self, message: Any) -> None:
+        """ASGI's. A refusal is a handshake that has ended, which uvicorn does not see and logs as a fault of ours."""
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True
 
     async def send_text(self, data: bytes) -> None:
         """A text frame of UTF-8. Raises ClientDisconnected, as ``send`` does."""

@@ -1,24 +1,27 @@
 """uvicorn's HTTP protocol, hardened. Owns what happens to a connection below its requests.
 
-Peers that vanished are noticed, a head has a bound in bytes and in time, a body one in time, what is no HTTP is
-answered in the envelope, and a handler can cut its connection: a peer that does not read would hold its buffers for as
-long as it answers window probes, since ``transport.close`` waits for them.
+Peers that vanished are noticed, a head has a bound in bytes and in time, a body one in time, trailers are not kept,
+what is no HTTP is answered in the envelope and is no line of the log, which a peer could fill. A handler can cut its
+connection: a peer that does not read would hold its buffers for as long as it answers window probes, since
+``transport.close`` waits for them.
 """
 
 import asyncio
 import contextlib
+import logging
 import socket
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.model.errors import Code, Refusal
+from gateway.observe import metrics
 from gateway.web import bodies
 from gateway.web.replies import envelope
 
 HEAD_BYTES: Final = 64 * 1024
-"""A request's line and headers."""
+"""A request's line and headers; and what may come of a body that brings the body no further, as trailers do."""
 
 HEAD_S: Final = 20.0
 """How long a head may take, from its first byte (or from the connection) to its last."""
@@ -32,14 +35,22 @@ USER_TIMEOUT_MS: Final = 30_000
 
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 
+_logger: Final = logging.getLogger("uvicorn.error.http")
+"""uvicorn's, without its warnings: each is about bytes that anybody may send as often as they like."""
+_logger.setLevel(logging.ERROR)
+
 
 class HttpProtocol(HttpToolsProtocol):
     """``scope["extensions"]["toolrelay.abort"]()`` ends the connection at once, whatever waits in its buffers."""
 
     _in_head = True
-    _heads = 0
-    _head_bytes = 0
+    _steps = 0  # heads that were whole, and pieces of bodies
+    _stalled_bytes = 0
     _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.logger = _logger
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Sets the options that make the kernel notice a peer that vanished, and starts the head's time."""
@@ -74,14 +85,34 @@ class HttpProtocol(HttpToolsProtocol):
     # --- what comes
 
     def data_received(self, data: bytes) -> None:
-        """Parses, and counts what belongs to a head that is not whole yet."""
-        in_head, heads = self._in_head, self._heads
+        """Parses, and counts what makes no head whole and no body longer."""
+        steps, in_head = self._steps, self._in_head
         super().data_received(data)
-        if not in_head or heads != self._heads or self.transport.is_closing():
+        if steps != self._steps:
+            self._stalled_bytes = 0
             return
-        self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES:
-            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers have more than {HEAD_BYTES} bytes")
+        self._stalled_bytes += len(data)
+        if self._stalled_bytes > HEAD_BYTES and not self.transport.is_closing():
+            what = "headers" if in_head else "trailers"
+            self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the {what} have more than {HEAD_BYTES} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of the head. A trailer is nobody's business, and there is no end to how many may come."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        """The body goes on."""
+        self._steps += 1
+        super().on_body(body)
+
+    def handle_websocket_upgrade(self) -> None:
+        """The connection is the socket's from here. It cannot be while a request before it still writes to it."""
+        cycle = self._latest()
+        if cycle is not None and not cycle.response_complete:
+            self._refuse(HTTPStatus.BAD_REQUEST, "a socket cannot be opened behind a request that is not answered yet")
+        else:
+            super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
         """Adds the extension to the request's scope; the head has its time from here."""
@@ -93,8 +124,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is whole; its body has its time from here."""
         self._in_head = False
-        self._heads += 1
-        self._head_bytes = 0
+        self._steps += 1
         self._await(BODY_S)
         super().on_headers_complete()
 
@@ -108,9 +138,18 @@ class HttpProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """What came is not HTTP. ``msg`` is uvicorn's own text; it is not shown."""
+        metrics.REFUSED.labels("http").inc()
         self._refuse(HTTPStatus.BAD_REQUEST, "this is not a valid HTTP request")
 
+    def _latest(self) -> RequestResponseCycle | None:
+        """The last request whose head was whole."""
+        return cast("RequestResponseCycle | None", self.cycle)
+
     def _refuse(self, status: HTTPStatus, message: str) -> None:
+        cycle = self._latest()
+        if cycle is not None and cycle.response_started and not (self._in_head and cycle.response_complete):
+            self.transport.abort()  # what is said now would stand in the middle of an answer, or be a second one
+            return
         body = envelope(Refusal(Code.INVALID_REQUEST, message))
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"

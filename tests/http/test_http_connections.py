@@ -78,3 +78,37 @@ def test_a_node_may_open_as_many_connections_as_its_system_allows() -> None:
         raise_open_files()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_trailers_have_a_bound_and_are_not_kept(node: Node) -> None:
+    head = GOOD.replace(b"GET /v1/agents", b"POST /v1/sessions") + b"Content-Type: application/json\r\n"
+    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    few = await talk_raw(node, chunked + b"X-Few: y\r\n\r\n" + GOOD + b"Connection: close\r\n\r\n")
+    assert re.findall(rb"HTTP/1.1 (\d+) ", few) == [b"400", b"200"]
+    many = b"".join(b"X-%d: y\r\n" % number for number in range(8_000))
+    for endless in (many, b"X-Long: " + b"y" * 80_000):
+        answer = await talk_raw(node, chunked, endless, endless, pause_s=0.05)  # it ends though we do not
+        assert re.findall(rb"HTTP/1.1 (\d+) ", answer) in ([], [b"431"]), answer[:500]
+
+
+async def test_no_socket_is_opened_behind_a_request_without_an_answer(node: Node) -> None:
+    async with node.client() as key:
+        agent = (await key.get("/v1/agents")).json()["items"][0]["id"]
+        made = (await key.post("/v1/sessions", json={"agent_id": agent})).json()
+    upgrade = (
+        b"GET /v1/ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    stream = GOOD.replace(b"/v1/agents", f"/v1/sessions/{made['id']}/events/stream".encode()) + b"\r\n"
+    answer = await talk_raw(node, stream, upgrade, pause_s=0.2)
+    assert re.findall(rb"HTTP/1.1 (\d+) ", answer) == [b"200"]
+    async with asyncio.timeout(5):
+        while len(node.services.streams):
+            await asyncio.sleep(0.01)
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.port)
+    async with asyncio.timeout(10):
+        writer.write(GOOD + b"\r\n")
+        await reader.readuntil(b"}")
+        writer.write(upgrade)
+        await reader.readuntil(b"HTTP/1.1 101 ")
+    writer.transport.abort()
