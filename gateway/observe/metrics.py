@@ -83,7 +83,9 @@ READERS_DROPPED = _counter("readers_dropped", "Streams that were ended because t
 SOCKETS = _gauge("sockets", "Open WebSockets.")
 REQUESTS = _counter("requests", "HTTP requests.", "route", "status")
 REQUEST_SECONDS = _histogram("request_seconds", "From a request to its answer's head, in seconds.", FAST, "route")
-REFUSED = _counter("refused", "What was refused: a limit was reached, a credential was wrong, or it was no HTTP.", "what")
+REFUSED = _counter(
+    "refused", "What was refused: a limit was reached, a credential was wrong, or it was no HTTP.", "what"
+)
 
 # The process.
 REDACTIONS = _counter("redactions", "Parts of texts that were removed.", "kind")

@@ -79,3 +79,20 @@ def test_schema_is_json_and_closed() -> None:
     for name, definition in schema["$defs"].items():
         if name != "Secret":
             assert definition["additionalProperties"] is False, name
+
+
+def test_links_lead_somewhere() -> None:
+    """Every relative link of a page, and the heading that it names."""
+    for page in sorted(ROOT.glob("**/*.md")):
+        if any(part.startswith(".") or part == "node_modules" for part in page.relative_to(ROOT).parts):
+            continue
+        for found in re.finditer(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+            address, _, anchor = found[1].partition("#")
+            if address.startswith(("http://", "https://")):
+                continue
+            target = page.parent / address if address else page
+            assert target.exists(), f"{page.relative_to(ROOT)}: {found[1]}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", target.read_text("utf-8"), re.MULTILINE)
+                anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+                assert anchor in anchors, f"{page.relative_to(ROOT)}: {found[1]}"
