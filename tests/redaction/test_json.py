@@ -1,6 +1,7 @@
 """JSON goes through byte by byte but for what is removed."""
 
 import json
+import re
 from random import Random
 
 import pytest
@@ -112,6 +113,34 @@ def test_an_escaped_key_is_still_a_name() -> None:
     assert REDACTOR.log_json(b'{"p\\u0061ssword":"correct"}') == b'{"p\\u0061ssword":' + NAMED + b"}"
 
 
+def test_a_name_with_quotes_in_it_is_still_one() -> None:
+    raw = b'{"my\\"password\\"":"correct","a \\"token\\": it":"stays","say \\"token\\" please":"stays"}'
+    assert REDACTOR.log_json(raw) == raw.replace(b'"correct"', NAMED)
+
+
+def test_a_placeholder_alone_may_stand_under_a_name() -> None:
+    assert same(b'{"password":"[redacted:github-token]","token":["[redacted:x]"]}')
+    assert REDACTOR.log_json(b'{"password":"[redacted:x] correct"}') == b'{"password":' + NAMED + b"}"
+
+
+def test_a_name_reaches_no_further_than_its_value() -> None:
+    raw = b'{"password" : "correct" , "token":{"a":1},"b":2,"auth":{"user":"me"},"secret":[],"c":["token",3]}'
+    assert REDACTOR.log_json(raw) == raw.replace(b'"correct"', NAMED).replace(b'{"a":1}', b'{"a":' + NAMED + b"}")
+
+
+def test_a_known_secret_beyond_the_basic_plane_is_found_in_its_escapes() -> None:
+    known = "correct \U0001f600 horse"
+    redactor = Redactor([KnownSecret(known, "horse")])
+    for ascii_only in (True, False):
+        raw = json.dumps({"a": f"<{known}>"}, ensure_ascii=ascii_only).encode()
+        assert redactor.log_json(raw) == b'{"a": "<[redacted:horse]>"}'
+
+
+def test_what_stands_in_two_strings_is_found_in_neither() -> None:
+    raw = json.dumps([f"{GITHUB[:20]}", f"{GITHUB[20:]}", "Cookie", "sid=abcdefgh", "Bearer ", "abc123def456"]).encode()
+    assert same(raw)
+
+
 def test_a_key_far_from_its_colon_is_still_a_name() -> None:
     assert REDACTOR.log_json(b'{"password"' + b" " * 40 + b': "correct"}').endswith(NAMED + b"}")
 
@@ -154,7 +183,23 @@ def test_a_lone_surrogate_beside_a_secret_survives() -> None:
     assert json.loads(out) == {"a": "\ud800 [redacted:github-token]"}
 
 
-@pytest.mark.parametrize("raw", [b'{"password":"x', b'{"password":"x"', b'["password":"x"]]', b'{"password":"x"}"'])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"password":"x',
+        b'{"password":"x"',
+        b'["password":"x"]]',
+        b'{"password":"x"}"',
+        b'{"password":',
+        b'{"password":{"a":1}',
+        b'{"a":"\xff","password":"x"}',
+        b'{"a":"\xfd","b":"' + GITHUB.encode() + b'"}',
+        b'["' + GITHUB.encode() + b'"',
+        b'["' + GITHUB.encode(),
+        b"[" * 100_000 + b'"' + GITHUB.encode() + b'"' + b"]" * 100_000,
+    ],
+    ids=lambda raw: raw[:24],
+)
 def test_what_is_not_json_is_refused_not_passed(raw: bytes) -> None:
     with pytest.raises(ValueError, match="not JSON"):
         REDACTOR.log_json(raw)
@@ -197,7 +242,7 @@ def expected(value: object, removed: bool, reach: Strength, text: Redactor) -> o
     if isinstance(value, list):
         return [expected(inner, under, Strength.NONE, text) for inner in value]
     if (removed or reach) and not isinstance(value, bool | None) and value != "":
-        return value if str(value).startswith("[redacted:") else "[redacted:named-value]"
+        return value if re.fullmatch(r"\[redacted:[A-Za-z0-9_.\-]+\]", str(value)) else "[redacted:named-value]"
     return text.log_text(value) if isinstance(value, str) else value
 
 

@@ -79,8 +79,13 @@ def test_other_texts(piece: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ['{"password":', "[", '"a\\n",', '"\\"', '{"next_token":"x","a":"b"},', '"a=b","token=abc1234",']
-)
+    "piece",
+    [
+        '{"password":', "[", '"a\\n",', '"\\"', '{"next_token":"x","a":"b"},', '"a=b","token=abc1234",',
+        '{"password":"x"},', '{"token":{"a":', '{"token":{"type":', '"secrets":[1,[', '"\\u0070assword":', "\\u0041",
+        "\\n", "abababababab-abababab,", '"a',
+    ],
+)  # fmt: skip
 def test_json(piece: str) -> None:
     def run(text: str) -> None:
         with contextlib.suppress(ValueError):

@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gateway.model.clean import DiagnosticText, DispatchJson, LogJson, LogText, ModelJson, ModelText
 from gateway.model.redaction.counts import Counts
-from gateway.model.redaction.jsontext import Walk, look, look_at_scalars, spliced
+from gateway.model.redaction.jsontext import Changes, applied, encoded, look
 from gateway.model.redaction.known import KnownForms, KnownSecret
+from gateway.model.redaction.named import NamedValues
 from gateway.model.redaction.places import Places
 from gateway.model.redaction.rules import NAMED_VALUE
 from gateway.model.redaction.scan import Scanner
 from gateway.model.redaction.stream import DeltaRedactor, placeholder
-
-_KNOWN = 0  # the gate's index of known secrets
-_KEY = 1  # and of credential-like keys
 
 
 class Redactor:
@@ -102,22 +100,15 @@ class Redactor:
 
     def _json(self, raw: bytes, *, by_name: bool) -> bytes:
         places = Places(raw)
-        text = places.text
-        fired = self._scanner.gate(text)
-        if not fired:
+        marks = self._scanner.marks(places)
+        keys = self._scanner.keys(places) if by_name else []
+        if not marks and not keys:
             return raw
-        starts = self._scanner.starts(text, [index for index in fired if index != _KEY])
-        names = self._scanner.starts(text, [_KEY]) if by_name and _KEY in fired else []
-        if not starts and not names:
-            return raw
-        seen = look(places, self._text, {*starts, *names})
-        if _KNOWN in fired:
-            look_at_scalars(raw, self._text, seen)
-        by_name = by_name and seen.named
-        if by_name or seen.key_changed:
-            return Walk(raw, new=seen.new, by_name=by_name, named=self._named).run()
-        return spliced(raw, seen.new) if seen.new else raw
+        changes = Changes()
+        look(places, self._text, marks, changes)
+        NamedValues(places, self._named, changes).remove(keys)
+        return applied(raw, places, changes) if changes.new else raw
 
     def _named(self) -> bytes:
         self._counts.add(NAMED_VALUE)
-        return b'"' + placeholder(NAMED_VALUE) + b'"'
+        return encoded(placeholder(NAMED_VALUE).decode())

@@ -246,8 +246,8 @@ def _fixed(node: Node) -> int:
 def gist(node: Node) -> Node:
     """A wider language with far fewer states: whatever holds a match of ``node`` holds one of its gist.
 
-    Runs lose their counts. Only the last one keeps some, where what stands before it is not telling enough: many counts
-    at once are what makes a joint automaton large, and slow on text that it has not met.
+    Runs lose their counts. Only the last one keeps some, and where little of a match is fixed, so does one that a match
+    begins with: many counts at once are what makes a joint automaton large, and slow on text that it has not met.
     """
     return _gist(node, _SOME if _fixed(node) >= _TELLING else _ENOUGH, first=True, last=True)
 
@@ -275,7 +275,7 @@ def _gist(node: Node, run: int, *, first: bool, last: bool) -> Node:
         case Repeat(inner, least, most):
             if (most is not None and most <= 2) or (isinstance(inner, Atom) and _fixed(inner)):
                 return node
-            fewer = min(least, run if last else 1)
+            fewer = min(least, run if last or (first and run == _ENOUGH) else 1)
             return Repeat(inner, fewer, fewer if isinstance(inner, Atom) and (first or last) else None)
 
 

@@ -1,141 +1,127 @@
-"""Where a place of a JSON value's plain text lies in the value. Owns the plain text and the way back from it; must
-never look for a secret.
+"""The plain text of an encoded JSON value, and the way back from a place in it. Owns both; must never look for secrets.
 
 Rules are looked for in the *plain* text: the encoded value with the escapes of its strings undone. What they find has
-to be found again in the value, without a walk over all of its tokens: that took longer than everything else. So the
-value is cut into blocks, of which is known where each begins in both texts and whether that is inside a string.
+to be found again in the value without a walk over its tokens, which takes longer than everything else. So the escapes
+are undone in a *wide* text that is as long as the value: every escape becomes its character and filler. Without the
+filler it is the plain text; and it keeps the quotes that end strings apart from those inside of them.
 """
 
 import re
-from bisect import bisect_right
-from itertools import pairwise
 from typing import Final
 
-BLOCK: Final = 2_048
-_ESCAPE_BYTES: Final = 6  # of the longest escape
-_STRING = re.compile(rb'"([^"\\]*+(?:\\.[^"\\]*+)*+)"(\s*+:)?+', re.DOTALL)
-_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_RARE: Final = ((b"\\/", b"/"), (b"\\t", b"\t"), (b"\\r", b"\r"), (b"\\b", b"\b"), (b"\\f", b"\f"))
-_ESCAPED_UNIT = re.compile(rb"\\u([0-9a-fA-F]{4})")
+# Bytes that no UTF-8 has, so that they cannot be the value's own.
+_BACKSLASH: Final = b"\xff"
+_QUOTE: Final = b"\xfe"  # one inside of a string
+_FILLER: Final = b"\xfd"
+_PLAIN: Final = bytes.maketrans(_BACKSLASH + _QUOTE, b'\\"')
+_TEXT: Final = bytes.maketrans(_BACKSLASH + _QUOTE + b'"', b'\\"\0')
+
+_OFTEN: Final = ((b"\\\\", _BACKSLASH + _FILLER), (b'\\"', _QUOTE + _FILLER), (b"\\n", b"\n" + _FILLER))
+_RARE: Final = tuple(
+    (escape, char + _FILLER)
+    for escape, char in ((b"\\t", b"\t"), (b"\\/", b"/"), (b"\\r", b"\r"), (b"\\b", b"\b"), (b"\\f", b"\f"))
+)
+# It begins with what is fixed: that is looked for many times as quickly.
+_UNITS = re.compile(rb"\\u[0-9a-fA-F]{4}(?:\\u[0-9a-fA-F]{4})*+")
+
+_COLON = re.compile(rb"\s*+:")
+_SCALAR = re.compile(rb'[^\s{}\[\],:"]+')
 
 
 def plain(raw: bytes) -> bytes:
     """``raw`` with the escapes of its strings undone, to look for what may be in it; no longer JSON."""
-    if b"\\" not in raw:
-        return raw
-    text = raw.replace(b"\\\\", b"\x01").replace(b'\\"', b'"').replace(b"\\n", b"\n")
-    if b"\\" in text:  # the other escapes are rare, and each is one more pass
-        for escape, char in _RARE:
-            text = text.replace(escape, char)
-        if b"\\u" in text:
-            text = _ESCAPED_UNIT.sub(_unit, text)
-    return text.replace(b"\x01", b"\\")
+    return _wide(raw).translate(_PLAIN, _FILLER)
 
 
-def _unit(found: re.Match[bytes]) -> bytes:
-    return chr(int(found.group(1), 16)).encode("utf-8", "surrogatepass")
+def _wide(raw: bytes) -> bytes:
+    wide = _undone(raw, _OFTEN)
+    if b"\\" not in wide:
+        return wide
+    words: dict[bytes, bytes] = {}  # for a text's words come again
+
+    def units(found: re.Match[bytes]) -> bytes:
+        escapes = found.group()
+        word = words.get(escapes)
+        if word is None:
+            word = words[escapes] = _units(escapes)
+        return word
+
+    return _undone(_UNITS.sub(units, wide), _RARE)
 
 
-def _quotes(raw: bytes) -> int:
-    """How many quotes in ``raw`` begin or end a string."""
-    if b"\\" not in raw:
-        return raw.count(b'"')
-    text = raw.replace(b"\\\\", b"")
-    return text.count(b'"') - text.count(b'\\"')
+def _undone(raw: bytes, escapes: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    for escape, char in escapes:
+        if b"\\" not in raw:
+            break
+        raw = raw.replace(escape, char)
+    return raw
+
+
+def _units(escapes: bytes) -> bytes:
+    units = bytes.fromhex(escapes.replace(b"\\u", b"").decode())
+    text = units.decode("utf-16-be", "surrogatepass").encode("utf-8", "surrogatepass")
+    return text.replace(b"\\", _BACKSLASH).replace(b'"', _QUOTE).ljust(len(escapes), _FILLER)
 
 
 class Places:
-    """One encoded JSON value, its plain ``text``, and the strings in which places of that lie."""
+    """One encoded JSON value, its plain ``text``, and what stands where in it.
+
+    In ``text`` a zero byte stands for each quote around a string, so that nothing is found that begins in one string
+    and ends in another. ``marked`` is the same, byte by byte, but in it only those quotes are quotes. Each method is
+    asked for places in their order, so that all of them together take one pass. What is said of a value that is no
+    UTF-8 may be wrong.
+    """
 
     def __init__(self, raw: bytes) -> None:
-        self._raw = raw
-        self._starts: list[int] = []  # of the blocks, in the value
-        self._plain_starts: list[int] = []  # and in the text
-        self._quotes: list[int] = []  # before each
-        self._block = -1  # in which a place was looked for last
-        self._known = 0  # up to here in the value its escapes are counted,
-        self._shorter = 0  # and the text is by so much shorter
-        self.text = self._cut() if b"\\" in raw else raw
+        self._wide = _wide(raw)
+        self.marked = self._wide.replace(_FILLER, b"")
+        self.text = self.marked.translate(_TEXT)
+        self._counted = 0  # up to here in the text
+        self._quotes = 0  # so many have been seen
+        self._known = 0  # this place of the text
+        self._known_in_wide = 0  # is here
 
-    def string_at(self, place: int) -> re.Match[bytes] | None:
-        """The string around a place of the text: group 1 is its inside, group 2 the colon behind a key. None where
-        the place is in none. Raises ValueError for a string that is not closed."""
-        if not self._quotes:
-            self._count()
-        at = self._in_value(place)
-        block = bisect_right(self._starts, at) - 1
-        before = _quotes(self._raw[self._starts[block] : at])
-        if (self._quotes[block] + before) % 2 == 0:
+    def string_at(self, place: int) -> tuple[int, int] | None:
+        """Where the string around a place begins and ends, without its quotes; None where the place is in none.
+        Raises ValueError for a string that is not closed."""
+        self._quotes += self.marked.count(b'"', self._counted, place)
+        self._counted = place
+        if self._quotes % 2 == 0 or self.marked[place] == ord('"'):
             return None
-        found = _STRING.match(self._raw, self._quote_before(at, block, before))
-        if found is None:
+        end = self.marked.find(b'"', place)
+        if end < 0:
             raise ValueError("not JSON: a string is not closed")
-        return found if at < found.end(1) else None
+        return self.marked.rfind(b'"', 0, place) + 1, end
 
-    def end_of(self, found: re.Match[bytes]) -> int:
-        """Where the inside of a string ends in the text."""
-        at = found.end(1)
-        block = bisect_right(self._starts, at) - 1
-        return self._plain_starts[block] + len(plain(self._raw[self._starts[block] : at]))
+    def scalar_at(self, place: int, start: int) -> tuple[int, int] | None:
+        """Where the number or word around a place outside of strings begins and ends; it begins at ``start`` or later,
+        and so do its like in one run."""
+        start = max(start, self.marked.rfind(b'"', start, place) + 1)
+        for found in _SCALAR.finditer(self.marked, start):
+            if found.end() > place:
+                return found.span() if found.start() <= place else None
+        return None
 
-    def _cut(self) -> bytes:
-        """Cut the value: its plain text."""
-        raw, at, length, pieces = self._raw, 0, 0, list[bytes]()
-        while at < len(raw):
-            self._starts.append(at)
-            self._plain_starts.append(length)
-            block = raw[at : self._end(at)]
-            pieces.append(plain(block))
-            length += len(pieces[-1])
-            at += len(block)
-        return b"".join(pieces)
+    def next_quote(self, place: int) -> int:
+        """Where a string begins or ends at ``place`` or later; the text's end if none does."""
+        at = self.marked.find(b'"', place)
+        return len(self.marked) if at < 0 else at
 
-    def _count(self) -> None:
-        """Whether each block begins inside of a string is asked only where something was found."""
-        raw, count = self._raw, 0
-        if not self._starts:
-            self._starts = self._plain_starts = list(range(0, len(raw), BLOCK))
-        for start, end in pairwise([*self._starts, len(raw)]):
-            self._quotes.append(count)
-            count += _quotes(raw[start:end])
+    def is_key(self, end: int) -> bool:
+        """Whether the string that ends there is a key."""
+        return _COLON.match(self.marked, end + 1) is not None
 
-    def _end(self, at: int) -> int:
-        """Where the block that begins at ``at`` ends: not inside of an escape."""
-        raw = self._raw
-        end = min(at + BLOCK, len(raw))
-        last = raw.rfind(b"\\", max(at, end - _ESCAPE_BYTES), end)
-        if last < 0 or self._backslashes(at, last + 1) % 2 == 0:
-            return end
-        return min(max(end, last + (_ESCAPE_BYTES if raw[last + 1 : last + 2] == b"u" else 2)), len(raw))
+    def decoded(self, start: int, end: int) -> str:
+        """A piece of the text. Raises ValueError where it is no UTF-8."""
+        return self.text[start:end].decode("utf-8", "surrogatepass")
 
-    def _backslashes(self, start: int, end: int) -> int:
-        """How many stand right before ``end``, from ``start`` on."""
-        return end - start - len(self._raw[start:end].rstrip(b"\\"))
-
-    def _in_value(self, place: int) -> int:
-        """Where a place of the text is in the value; quick where it lies behind the last one that was asked for."""
-        block = bisect_right(self._plain_starts, place) - 1
-        if block != self._block or place < self._known - self._shorter:
-            self._block, self._known = block, self._starts[block]
-            self._shorter = self._known - self._plain_starts[block]
-        end = self._starts[block + 1] if block + 1 < len(self._starts) else len(self._raw)
-        for found in _ESCAPE.finditer(self._raw, self._known, end):
-            begin, after = found.span()
-            if place <= begin - self._shorter:
-                break
-            less = 1 if after - begin == 2 else _ESCAPE_BYTES - len(plain(found.group()))
-            if place < after - self._shorter - less:
-                return begin
-            self._shorter += less
-            self._known = after
-        return place + self._shorter
-
-    def _quote_before(self, at: int, block: int, before: int) -> int:
-        """The last quote before ``at`` that is none of a string's own characters; it is there."""
-        while before == 0:
-            block -= 1
-            at, before = self._starts[block + 1], self._quotes[block + 1] - self._quotes[block]
-        at = self._raw.rfind(b'"', 0, at)
-        while self._backslashes(self._starts[block], at) % 2:
-            at = self._raw.rfind(b'"', 0, at)
+    def in_value(self, place: int) -> int:
+        """Where a place at or outside of a string's quotes is in the value."""
+        at, missing = self._known_in_wide, place - self._known
+        while missing:
+            before, at = at, at + missing
+            missing = self._wide.count(_FILLER, before, at)
+        while self._wide.startswith(_FILLER, at):
+            at += 1
+        self._known, self._known_in_wide = place, at
         return at

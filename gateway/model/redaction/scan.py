@@ -5,7 +5,8 @@ somewhere so that the byte lies in its value or tail. That makes a stream's outp
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import string
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -14,6 +15,7 @@ from gateway.model.redaction import language
 from gateway.model.redaction.known import KnownForms
 from gateway.model.redaction.names import NAMED, strength
 from gateway.model.redaction.pattern import LARGE, Found, Pattern, Which, literal, which
+from gateway.model.redaction.places import Places
 from gateway.model.redaction.rule import EDGE, HEAD_BYTES, Rule, Tail
 from gateway.model.redaction.rules import RULES
 from gateway.model.redaction.shapes_general import NAME
@@ -28,14 +30,13 @@ _NAME_GROUP: Final = "(?P<name>"
 
 _NAME_END: Final = r"[A-Za-z0-9_\-]{0,32}"
 
-_MANY: Final = 6  # kinds in one text from which on one pass for all is cheaper
-
 _NAME_BACK: Final = 48  # bytes of a name before its stem
-_NAME_BEFORE = re.compile(rb"[A-Za-z0-9_\-]*\Z")
+_NAME_BYTES: Final = f"{string.ascii_letters}{string.digits}_-".encode()
+_NAME_FROM_STEM = re.compile(f"{NAMED}{_NAME_END}".encode())
 
 _TOO_MANY: Final = "too many known secrets to look for at once, or too long ones"
 
-KEY_GATE: Final = rf'{NAMED}[^"]*"\s*:'
+_KEY: Final = rf'{NAMED}[^"]*"\s*:'
 
 
 @dataclass(slots=True)
@@ -80,11 +81,13 @@ def _name(text: bytes, found: Found, group: int = 1) -> str:
     return text[slice(*found[group])].decode("latin-1")
 
 
-def _all_starts(pattern: Pattern, text: bytes) -> Iterator[int]:
+def _places_of(pattern: Pattern, places: Places) -> Iterator[int]:
+    """Where a pattern matches; at most one place in a string, which is enough to look through all of it."""
     at = 0
-    while found := pattern.search(text, at):
-        yield found[0][0]
-        at = found[0][0] + 1
+    while found := pattern.search(places.text, at):
+        begin = found[0][0]
+        yield begin
+        at = places.next_quote(begin + 1)
 
 
 class _Finder:
@@ -137,10 +140,10 @@ def _unnamed() -> Pattern:
 
 
 @cache
-def _named() -> tuple[Pattern, int]:
-    """All heads with a name at once, from the stem of the name on, and how many groups there are."""
-    parts = [f"({NAMED}{_NAME_END}){behind}" for rule in RULES if (behind := _behind_name(rule))]
-    return Pattern("|".join(parts), LARGE), len(parts)
+def _named() -> Pattern:
+    """All heads with a name at once, from the stem of the name on."""
+    parts = [f"{NAMED}{_NAME_END}{behind}" for rule in RULES if (behind := _behind_name(rule))]
+    return Pattern("|".join(language.written(language.gist(language.parse(part))) for part in parts), LARGE)
 
 
 def _behind_name(rule: Rule) -> str:
@@ -149,15 +152,16 @@ def _behind_name(rule: Rule) -> str:
     return f"{behind}(?:{rule.value})" if name else ""
 
 
-def _named_starts(text: bytes) -> Iterator[int]:
-    pattern, names = _named()
-    at = 0
+def _named_places(places: Places) -> Iterator[int]:
+    pattern, text, at = _named(), places.text, 0
     while found := pattern.search(text, at):
-        start, end = next(span for span in found[1 : names + 1] if span[0] >= 0)
-        whole = _NAME_BEFORE.search(text, max(0, start - _NAME_BACK), start)
-        if strength(text[whole.start() if whole else start : end].decode("latin-1")):
+        start = found[0][0]
+        name = _NAME_FROM_STEM.match(text, start)
+        at = name.end() if name else start + 1
+        before = text[max(0, start - _NAME_BACK) : start]
+        if strength(text[start - len(before) + len(before.rstrip(_NAME_BYTES)) : at].decode("latin-1")):
             yield start
-        at = end
+            at = places.next_quote(start + 1)
 
 
 @cache
@@ -174,7 +178,7 @@ def _unnamed_gate() -> tuple[Which, tuple[int, ...]]:
     """The gates of all rules without a name, and the index of each. Apart from the others: all in one automaton would
     be one pass and, on text that it has not met, five times as slow."""
     group = [at for at, rule in enumerate(RULES) if _NAME_GROUP not in rule.lead]
-    return which([_gates()[at] for at in group]), tuple(at + 2 for at in group)
+    return which([_gates()[at] for at in group]), tuple(at + 1 for at in group)
 
 
 @cache
@@ -232,46 +236,45 @@ class Scanner:
             self._known = Pattern(known) if known else None
         except ValueError:
             raise ValueError(_TOO_MANY) from None
-        self._keys = Pattern(KEY_GATE)
+        self._keys = Pattern(_KEY)
         named = [at for at, rule in enumerate(RULES) if _NAME_GROUP in rule.lead]
-        first = which([known or r"\x00\x00\z", KEY_GATE, *(_gates()[at] for at in named)])
-        self._gates = ((first, (0, 1, *(at + 2 for at in named))), _unnamed_gate())
-        if 1 not in self.gate(b'"password":'):  # the binding does not say when patterns do not fit into its memory
+        first = which([known or r"\x00\x00\z", *(_gates()[at] for at in named)])
+        self._gates = ((first, (0, *(at + 1 for at in named))), _unnamed_gate())
+        if not self.gate(b"password=a"):  # the binding does not say when patterns do not fit into its memory
             raise ValueError(_TOO_MANY)
 
     def gate(self, text: bytes) -> list[int]:
-        """What may be in ``text``: 0 a known secret, 1 a credential-like JSON key, 2... a rule. Never too little."""
+        """What may be in ``text``: 0 a known secret, 1... a rule. Never too little."""
         fired: list[int] = []
         for gate, indexes in self._gates:
             if found := gate.Match(text):
                 fired += [indexes[at] for at in found]
         return fired
 
-    def starts(self, text: bytes, fired: Iterable[int]) -> list[int]:
-        """Places inside of whatever any of ``fired`` matches, in order; at least one for each secret, and more."""
-        begins: set[int] = set()
-        rules = [_finders()[index - 2] for index in fired if index >= 2]
-        unnamed = [rule for rule in rules if not rule.named]
-        if len(unnamed) >= _MANY:
-            begins.update(_all_starts(_unnamed(), text))
-        else:
-            for rule in unnamed:
-                begins.update(_all_starts(rule.pattern, text))
-        if len(unnamed) < len(rules):
-            begins.update(_named_starts(text))
-        if 0 in fired:
-            begins.update(span.start for span in self._known_spans(text, 0, len(text)))
-        if 1 in fired:
-            begins.update(self._key_starts(text))
-        return sorted(begins)
+    def marks(self, places: Places) -> list[int]:
+        """Places inside of whatever any rule or known secret may match, in order; at least one for each string in which
+        something has to go, and more."""
+        found = [*_places_of(_unnamed(), places), *_named_places(places)]
+        if self._known:
+            found += [span.start for span in self._known_spans(places.text, 0, len(places.text))]
+        return sorted(found)
+
+    def keys(self, places: Places) -> list[tuple[int, int]]:
+        """Keys with a credential-like word in them, in order: a place inside, and the one behind the colon."""
+        keys: list[tuple[int, int]] = []
+        at = 0
+        while found := self._keys.search(places.marked, at):
+            keys.append(found[0])
+            at = found[0][1]
+        return keys
 
     def spans(self, text: bytes, fired: Sequence[int], at: int, limit: int) -> list[Span]:
         """The spans of all matches whose heads begin in ``at``..``limit`` (exclusive), in order."""
         found: list[Span] = []
         for index in fired:
-            if index >= 2:
-                found.extend(_finders()[index - 2].spans(text, at, limit))
-            elif index == 0:
+            if index > 0:
+                found.extend(_finders()[index - 1].spans(text, at, limit))
+            else:
                 found.extend(self._known_spans(text, at, limit))
         found.sort(key=by_place)
         return found
@@ -280,12 +283,6 @@ class Scanner:
         """Where the first match begins that may reach the end of ``text`` or go on behind it."""
         at = max(start, len(text) - HEAD_BYTES)
         return min(_rules_live_from(text, at), self._forms.live_from(text, start))
-
-    def _key_starts(self, text: bytes) -> Iterator[int]:
-        at = 0
-        while found := self._keys.search(text, at):
-            yield found[0][0]
-            at = found[0][1] - 1
 
     def _known_spans(self, text: bytes, at: int, limit: int) -> Iterator[Span]:
         while self._known and (found := self._known.search(text, at)):
