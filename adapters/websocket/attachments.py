@@ -60,7 +60,7 @@ class Attachments:
         self._holder = self._next_holder()
         self._places: dict[str, int] = {}  # of attachments that lost their token
         self._lost: dict[str, list[Held]] = {}  # what those held
-        self._looking: set[Attachment] = set()
+        self._looking: dict[Attachment, None] = {}
 
     def _next_holder(self) -> str:
         # A new name each time that something is given up: a release that comes late must not undo what came after it.
@@ -148,7 +148,7 @@ class Attachments:
                     self._lose(attachment.session_id, held)
             case "gap":
                 if attachment not in self._looking:
-                    self._looking.add(attachment)
+                    self._looking[attachment] = None
                     self._services.tasks.spawn("websocket.look", self._look_again(attachment))
             case _:
                 log.warning("a signal of an unknown kind", session_id=attachment.session_id)
@@ -197,7 +197,7 @@ class Attachments:
         except BusUnavailable as error:  # the next gap asks again, and one comes once the bus is back
             log.warning("an attachment could not be looked at again", session_id=session_id, error=error)
         finally:
-            self._looking.discard(attachment)
+            self._looking.pop(attachment, None)
 
     def _lose(self, session_id: str, held: Held) -> None:
         """Another socket has a registration by now, or it has ended."""

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -56,20 +57,7 @@ class Sockets:
         except Refusal as why:
             await _refuse(scope, send, why)
             return
-        extension: dict[str, Any] = scope.get("extensions", {}).get(EXTENSION, {})
-        set_max_size = extension.get("set_max_size")
-        if set_max_size is not None:
-            set_max_size(limits.SOCKET_FRAME_BYTES_BEFORE_ATTACH)
-
-        def opened() -> None:
-            if set_max_size is not None:
-                set_max_size(limits.SOCKET_FRAME_BYTES)
-
-        socket = Socket(self._services, receive, send, peer, next(self._numbers), opened=opened)
-        socket.send_text = extension.get("send_text")
-        socket.outbound.send_now = extension.get("send_now")
-        if (take_by := extension.get("take_by")) is not None:
-            take_by(socket.take)
+        socket = self._socket(scope, receive, send, peer)
         self.open.add(socket)
         self._empty.clear()
         metrics.SOCKETS.inc()
@@ -83,6 +71,17 @@ class Sockets:
             metrics.SOCKETS.dec()
             if not self.open:
                 self._empty.set()
+
+    def _socket(self, scope: Scope, receive: Receive, send: Send, peer: Peer) -> Socket:
+        extension: dict[str, Any] = scope.get("extensions", {}).get(EXTENSION, {})
+        set_max_size = extension.get("set_max_size", _as_it_is)
+        set_max_size(limits.SOCKET_FRAME_BYTES_BEFORE_ATTACH)
+        opened = partial(set_max_size, limits.SOCKET_FRAME_BYTES)
+        socket = Socket(self._services, receive, send, peer, next(self._numbers), opened=opened)
+        socket.send_text = extension.get("send_text")
+        socket.outbound.send_now = extension.get("send_now")
+        extension.get("take_by", _as_it_is)(socket.take)
+        return socket
 
     def _admit(self, scope: Scope) -> tuple[Peer, str | None]:
         """Raises Refusal."""
@@ -119,6 +118,10 @@ class Sockets:
 def endpoint(services: SocketServices) -> Sockets:
     """The app for ``WebSocketRoute("/v1/ws", …)``; ``drain`` is the composition root's to call."""
     return Sockets(services)
+
+
+def _as_it_is(_: object) -> None:
+    """What a server that is not ours does with what it does not know."""
 
 
 def _address(scope: Scope) -> str:

@@ -26,6 +26,7 @@ from websockets.server import ServerProtocol
 
 from adapters.websocket.endpoint import EXTENSION
 from adapters.websocket.framing import framed
+from adapters.websocket.idle import Gate, Messages
 from adapters.websocket.protocol import Close
 
 LINGER_S: Final = 10.0
@@ -86,6 +87,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.queue = Messages()  # pyright: ignore[reportIncompatibleVariableOverride, reportAttributeAccessIssue]
+        self.writable = Gate()  # pyright: ignore[reportIncompatibleVariableOverride, reportAttributeAccessIssue]
         self._unwritten = 0  # bytes of text frames that wait for the end of this turn of the loop
         self._turn = _turns.get(self.loop) or _turns.setdefault(self.loop, _Turn(self.loop))
         self._take: Callable[[bytes], bool] | None = None
@@ -123,6 +126,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             if not self.conn.extensions:
                 extension["send_now"] = self.send_now
             self.scope["extensions"][EXTENSION] = extension  # pyright: ignore
+
+    def start_keepalive(self) -> None:
+        """The handshake is over, and whoever asked has what it said: 5 KiB of headers are kept by nobody."""
+        super().start_keepalive()
+        self.request.headers.clear()
+        self.response.headers.clear()
+        self.scope["headers"], self.scope["subprotocols"] = [], []
+        self.scope["extensions"].pop(EXTENSION, None)  # pyright: ignore
 
     def _set_max_size(self, size: int) -> None:
         self.conn.max_message_size = size

@@ -178,6 +178,7 @@ class Socket:
             while self._full():
                 self._waiting = loop.create_future()
                 await self._waiting
+            del message, text, what  # the next one may be long in coming, or never come this way
 
     def take(self, frame: bytes) -> bool:
         """A text frame, past ``receive``: false while it has to come that way, since something else is in hand, or
