@@ -66,7 +66,7 @@ _turns: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Turn]] = WeakKeyDict
 
 
 class _Conn(ServerProtocol):
-    def __init__(self, *args: Any, writable: asyncio.Event, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, writable: Gate, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._writable = writable
 
