@@ -140,10 +140,12 @@ async def _initialize(
     try:
         try:
             await _offer(child, catalog.descriptors)
-        except ChildRefusedError as refusal:
-            if refusal.code != "invalid_params":
+        except (ChildRefusedError, RequestError) as refusal:
+            if isinstance(refusal, ChildRefusedError) and refusal.code != "invalid_params":
                 raise
-            log.error("the agent refused the clients' tools", session_id=session_id, tools=len(catalog.descriptors))
+            # An unfit descriptor is a defect of ours, and no reason to take every other tool and the run along.
+            count = len(catalog.descriptors)
+            log.error("the agent refused the clients' tools", session_id=session_id, tools=count, error=refusal)
             metrics.REGISTRY_REFUSALS.inc()
             own = own_descriptors(dynamic_tools=agent.dynamic_tools)
             await _offer(child, own)

@@ -1,8 +1,8 @@
 """What clients offer: registrations and their lists of tools. Owns the stored form of a list and what the log shows.
 
-A list is redacted before it is stored (known secrets and shapes; a schema's property may be called ``password``), so
-whatever reads it back is clean. A name cannot be redacted, since calls find their way by it: one that holds a secret is
-refused.
+A list is cleaned and redacted before it is stored (known secrets and shapes; a schema's property may be called
+``password``), so whatever reads it back is clean. A name cannot be redacted, since calls find their way by it: one that
+holds a secret is refused.
 """
 
 from asyncio import Future
@@ -18,6 +18,7 @@ from gateway.model.clean import LogJson
 from gateway.model.errors import Code, Refusal
 from gateway.model.redaction import RedactionCollision, Redactor
 from gateway.model.registration import Registration, ToolSpec
+from gateway.model.text import clean_text
 
 _pack: Final = msgspec.msgpack.Encoder().encode
 _unpack: Final = msgspec.msgpack.Decoder(tuple[ToolSpec, ...]).decode
@@ -74,7 +75,8 @@ class Offers:
         self._clients = clients
         self._redactor = redactor
 
-    def _clean(self, tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+    def cleaned(self, tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+        """The list as it is stored. Raises Refusal(INVALID_REQUEST)."""
         return tuple(self._clean_tool(index, tool) for index, tool in enumerate(tools))
 
     def _clean_tool(self, index: int, tool: ToolSpec) -> ToolSpec:
@@ -83,9 +85,8 @@ class Offers:
             parameters = self._redactor.dispatch_json(tool.parameters, by_name=False)
         except RedactionCollision as collision:
             raise Refusal(Code.INVALID_REQUEST, f"tools[{index}].parameters: {collision}") from None
-        return msgspec.structs.replace(
-            tool, description=self._redactor.model_text(tool.description), parameters=parameters
-        )
+        description = self._redactor.model_text(clean_text(tool.description))
+        return msgspec.structs.replace(tool, description=description, parameters=parameters)
 
     def _check_name(self, what: str, name: str) -> None:
         if self._redactor.finds(name):
@@ -104,7 +105,7 @@ class Offers:
         """The answer's JSON ``{id, name, expires_at}``. Raises Refusal(INVALID_REQUEST, CONFLICT, NOT_FOUND)."""
         self._check_name("name", offer.name)
         self._check_name("key", offer.key)
-        tools = self._clean(offer.tools)
+        tools = self.cleaned(offer.tools)
         lifetime = LogJson(lifetime_json(offer.ttl_s))
         return await self._clients.register(
             session_id,
@@ -122,13 +123,13 @@ class Offers:
 
     async def replace(self, session_id: str, client_id: str, tools: tuple[ToolSpec, ...]) -> bytes:
         """The ``client_tools_updated`` event. Raises Refusal(INVALID_REQUEST, NOT_FOUND)."""
-        clean = self._clean(tools)
+        clean = self.cleaned(tools)
         updated = events.client_tools_updated(client_id, tools_json(clean))
         return await self._clients.replace_tools(session_id, client_id, _pack(clean), updated)
 
     def send_replace(self, session_id: str, client_id: str, tools: tuple[ToolSpec, ...]) -> Future[object]:
         """As ``replace``, enqueued now; ``store.outcome`` reads the answer."""
-        clean = self._clean(tools)
+        clean = self.cleaned(tools)
         updated = events.client_tools_updated(client_id, tools_json(clean))
         return self._clients.send_tools(session_id, client_id, _pack(clean), updated)
 

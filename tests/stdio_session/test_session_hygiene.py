@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.model.registration import ToolSpec
 from gateway.observe.metrics import REGISTRY
+from gateway.services import offers
 from tests.doubles.agent_world import SAY, World, agent_world, answering, call, demo_agent, eventually, tool
 
 STATES = ("starting", "ready", "running", "draining")
@@ -122,3 +124,18 @@ async def test_a_refused_registry_leaves_the_gateways_own_tools_and_every_other_
         assert not item.native
         assert item.notes, "the reason stands in the catalog"
         await talk.close()
+
+
+async def test_a_registry_that_this_gateway_itself_holds_for_unfit_takes_no_tool_and_no_run_along(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(offers, "clean_text", lambda text: text)  # a fault of ours: it lets a control through
+    before = counted("registry_refusals_total")
+    talk = await world.talk()
+    await talk.register(ToolSpec(name="x", description="a\x00b", parameters=b'{"type":"object"}'))
+    async with answering(talk, lambda _: "by use"):
+        assert await talk.run(call("client__use", {"tool": "client__web__x", "arguments": {}}), SAY) == (
+            'It said: ["by use"]'
+        )
+    assert counted("registry_refusals_total") == before + 1
+    await talk.close()
