@@ -15,6 +15,7 @@ privateKey ssh_private_key secret_key aws_secret_access_key access_key signing_k
 authorization Authorization Proxy-Authorization cookie Cookie set-cookie cookies credentials creds passphrase
 pwd userPwd db_pass smtp_pass session_token csrf_token bearer auth JSESSIONID webhook_secret secret_value
 connect.sid cvv otp token_b64 X-Auth-Token master_key storage_account_key
+db_pw pw userPw DB_PW_OLD pgpassword MYSERVICEAPIKEY myaccesstoken ibm-iam_key softlayer_key sl_pass
 """.split()  # noqa: SIM905 - read as prose
 OTHERS = """
 next_token nextToken next_page_token page_token NextPageToken continuation_token token_count tokenCount
@@ -24,7 +25,7 @@ foreign_key sort_key cache_key password_length passwordLength password_policy ha
 passenger compass bypass pass passed secretary secret_name secretName secret_id cookie_policy cookie_count
 credential_type authorized authorization_url auth_type auth_method session_id sessionId idempotency_key
 eos_token pad_token bos_token sync_token user path compact PWD OLDPWD turkey hockey api_version access_level
-private repository_key_name
+private repository_key_name pwm pw_length spw iam_role
 """.split()  # noqa: SIM905 - read as prose
 
 

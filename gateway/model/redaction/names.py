@@ -27,9 +27,15 @@ ALONE: Final = _words(
     "accesstoken refreshtoken idtoken bearertoken sessiontoken usertoken accesskey secretkey privatekey "
     "signingkey encryptionkey masterkey authkey clientsecret appsecret secrets passwords credential "
     "credentials creds cookie cookies authorization jsessionid phpsessid aspsessionid cvv cvc otp totp "
-    "mnemonic userpass userpassword dbpassword dbpass pgpassword requirepass masterauth webhooksecret"
+    "mnemonic userpass dbpass requirepass masterauth webhooksecret pw"
 )
 """Last words that are enough by themselves."""
+
+ENDINGS: Final = (
+    "password", "passwd", "apikey", "secretkey", "accesskey", "privatekey", "apitoken", "authtoken", "accesstoken",
+    "clientsecret",
+)  # fmt: skip
+"""Ends of last words that are enough: names are also written as one word (``pgpassword``, ``MYSERVICEAPIKEY``)."""
 
 VALUE_ONLY: Final = frozenset({"auth", "bearer"})
 """Last words that name a credential only where the value is plain text."""
@@ -38,13 +44,13 @@ BEFORE_KEY: Final = _words(
     "api apis access private secret auth signing signature encryption decryption master account shared "
     "storage session service client deploy webhook app application consumer admin license host ssh rsa gpg "
     "pgp ssl tls hmac crypt subscription integration personal developer dev server write ingest ingestion "
-    "sas root user project"
+    "sas root user project ibm iam softlayer slapi sl cloudant"
 )
 """Words that make ``key`` a credential: ``api_key`` is one, ``public_key``, ``primary_key`` and ``key`` are not."""
 
 BEFORE_PASS: Final = _words(
     "db database user smtp mysql postgres pg redis admin root ftp sftp mail email proxy ldap http basic auth "
-    "wifi key store login account sudo ssh vnc api mongo imap pop3 rabbitmq amqp"
+    "wifi key store login account sudo ssh vnc api mongo imap pop3 rabbitmq amqp softlayer sl cloudant"
 )
 """Words that make ``pass`` a credential."""
 
@@ -70,6 +76,7 @@ _BEFORE_LAST_STEM: Final = rf"(?i:(?:{'|'.join(sorted(BEFORE_PASS | {'require'})
 NAMED: Final = (
     r"(?:(?i:passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|(?:j|php|asp)sess(?:ion)?id|connect\.sid|"
     r"cvv|cvc|mnemonic|masterauth|otp\b|auth\b|bearer)"
+    r"|(?i:(?:\b|_)pw(?:\b|_))|Pw"
     rf"|{_BEFORE_KEY_STEM}|{_BEFORE_LAST_STEM})"
 )
 """The pattern that every credential-like name contains: a first look, before ``strength`` decides."""
@@ -92,7 +99,7 @@ def strength(name: str) -> Strength:
     before = words[-2] if len(words) > 1 else ""
     if last == "token":
         return Strength.NONE if before in NOT_BEFORE_TOKEN else Strength.ALL
-    if last in ALONE or (last == "sid" and before == "connect"):
+    if last in ALONE or last.endswith(ENDINGS) or (last == "sid" and before == "connect"):
         return Strength.ALL
     if (last == "key" and before in BEFORE_KEY) or (last == "pass" and before in BEFORE_PASS):
         return Strength.ALL

@@ -242,6 +242,8 @@ class Scanner:
         self._gates = ((first, (0, *(at + 1 for at in named))), _unnamed_gate())
         if not self.gate(b"password=a"):  # the binding does not say when patterns do not fit into its memory
             raise ValueError(_TOO_MANY)
+        for compiled in (_finders, _unnamed, _named):  # now, not when the first peer waits for it
+            compiled()
 
     def gate(self, text: bytes) -> list[int]:
         """What may be in ``text``: 0 a known secret, 1... a rule. Never too little."""

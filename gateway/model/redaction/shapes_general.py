@@ -8,7 +8,9 @@ from gateway.model.redaction.rule import Rule, Tail
 NAME: Final = rf"(?P<name>[A-Za-z0-9_\-]{{0,48}}{NAMED}[A-Za-z0-9_\-]{{0,32}})"
 _TYPED: Final = r"(?::?\s{1,2}[A-Za-z]{2,16})?"
 _SEP: Final = (
-    r"""["'\\]{0,4}\]?""" + _TYPED + r"\s{0,3}(?:=>|:{0,3}={1,3}|[?.+]=|\|\|:?=|:)\s{0,3}(?:\x1b\[[0-9;]{0,8}m)?"
+    r"""["'\\]{0,4}\]?"""
+    + _TYPED
+    + r"\s{0,3}(?:=>|:{0,3}={1,3}|!={1,2}|[?.+]=|\|\|:?=|:)\s{0,3}(?:\x1b\[[0-9;]{0,8}m)?"
 )
 
 _PLACEHOLDER: Final = (
