@@ -16,8 +16,18 @@ import msgspec
 from gateway.model.limits import CHILD_JSON_DEPTH
 from gateway.model.narrowing import loosened
 from gateway.model.references import References
-from gateway.model.schema_cost import Depths, cheap_depths
-from gateway.model.schema_words import REFERENCES, Dialect, Schema, Steps, dialect_of, path_text, subschemas, walk
+from gateway.model.schema_cost import Depths, cheap_depths, unfolds
+from gateway.model.schema_words import (
+    REFERENCES,
+    Dialect,
+    Schema,
+    Steps,
+    dialect_of,
+    objects,
+    path_text,
+    subschemas,
+    walk,
+)
 from gateway.model.strictjson import json_depth
 
 _REGEX_BYTES: Final = 256 * 1024
@@ -31,7 +41,8 @@ _VALIDATORS: Final = {
 }
 _MASK: Final = "the value"
 _REASON_CHARS: Final = 300
-_NAMES_VALUES: Final = ("additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties")
+_UNEVALUATED: Final = ("unevaluatedItems", "unevaluatedProperties")
+_NAMES_VALUES: Final = ("additionalProperties", "propertyNames", *_UNEVALUATED)
 EXPRESSIONS: Final = 256
 """Regular expressions in one registration: each may cost 3 ms to compile, however small it is."""
 _INTENT: Final = "intent"
@@ -114,15 +125,16 @@ def _compile(parameters: bytes) -> Enforced:
     references = References(schema, dialect)
     expressions = _check_words(schema, references)
     refused: set[str] = set()
+    unfolding = unfolds(schema, references)
     try:
-        exact = _validator(schema, dialect)
+        exact = _validator(_without(schema, refused, unevaluated=unfolding), dialect)
     except jsonschema_rs.ValidationError as error:
         refused = _refused_expressions(schema)
         if not refused:
             raise _problem(schema, references, error) from None
         exact = None
         try:
-            _validator(cast(dict[str, Any], _without(schema, refused)), dialect)
+            _validator(_without(schema, refused, unevaluated=unfolding), dialect)
         except jsonschema_rs.ValidationError as other:
             raise _problem(schema, references, other) from None
     if not _takes_objects(schema):
@@ -130,8 +142,12 @@ def _compile(parameters: bytes) -> Enforced:
     notes: tuple[str, ...] = ()
     depths = Depths(CHILD_JSON_DEPTH, CHILD_JSON_DEPTH)
     partial = None
+    if unfolding:
+        exact = None  # what was compiled lacks words, and without them a ``not`` would refuse more
+        notes = ("not enforced here: unevaluated properties and items, over references that multiply",)
+    if refused:
+        notes += (f"regular expressions not enforced here: {len(refused)} (not linear, or too large)",)
     if exact is None:
-        notes = (f"regular expressions not enforced here: {len(refused)} (not linear, or too large)",)
         partial = _validator(loosened(schema, refused.__contains__), Dialect.DRAFT2020)
     elif b'"$r' in parameters or b'"$dynamicRef"' in parameters:
         depths = cheap_depths(schema, references, CHILD_JSON_DEPTH)
@@ -150,6 +166,10 @@ def _check_words(schema: dict[str, Any], references: References) -> int:
     """Refuse references that lead out of the schema, other dialects inside it and too many regular expressions; the
     number of those."""
     expressions = 0
+    for inner in objects(schema):
+        expressions += sum(1 for _ in _expressions(inner))
+        if expressions > EXPRESSIONS:
+            raise BadSchemaError((), f"has more than {EXPRESSIONS} regular expressions")
     for steps, inner in walk(schema):
         for word in REFERENCES:
             reference: object = inner.get(word)
@@ -157,9 +177,6 @@ def _check_words(schema: dict[str, Any], references: References) -> int:
                 raise BadSchemaError((*steps, word), "must stay inside the schema: remote references are not followed")
         if steps and inner.get("$schema", schema.get("$schema")) != schema.get("$schema"):
             raise BadSchemaError((*steps, "$schema"), "must be that of the root")
-        expressions += sum(1 for _ in _expressions(inner))
-        if expressions > EXPRESSIONS:
-            raise BadSchemaError((), f"has more than {EXPRESSIONS} regular expressions")
     return expressions
 
 
@@ -180,19 +197,23 @@ def _refused_expressions(schema: dict[str, Any]) -> set[str]:
     return refused
 
 
-def _without(value: Any, refused: set[str]) -> Any:
-    """A schema without the refused expressions, to see whether the rest of it is valid."""
+def _without(value: Any, refused: set[str], *, unevaluated: bool) -> Any:
+    """A schema without the refused expressions, and without what unfolds, to see whether the rest of it is valid."""
+    if not refused and not unevaluated:
+        return value
     if isinstance(value, list):
-        return [_without(inner, refused) for inner in cast(list[Any], value)]
+        return [_without(inner, refused, unevaluated=unevaluated) for inner in cast(list[Any], value)]
     if not isinstance(value, dict):
         return value
     kept: dict[str, Any] = {}
     for word, inner in cast(dict[str, Any], value).items():
-        if word == "pattern" and isinstance(inner, str) and inner in refused:
+        if (word == "pattern" and isinstance(inner, str) and inner in refused) or (
+            unevaluated and word in _UNEVALUATED
+        ):
             continue
         if word == "patternProperties" and isinstance(inner, dict):
             inner = {name: below for name, below in cast(dict[str, Any], inner).items() if name not in refused}  # noqa: PLW2901
-        kept[word] = _without(inner, refused)
+        kept[word] = _without(inner, refused, unevaluated=unevaluated)
     return kept
 
 

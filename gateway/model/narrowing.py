@@ -18,8 +18,10 @@ from gateway.model.references import References
 from gateway.model.schema_budget import fit_schema
 from gateway.model.schema_words import ANNOTATIONS, Dialect, Schema, Steps, dialect_of, path_text
 
-NODES: Final = 10_000
-"""Object schemas in a copy, references followed; a schema that unfolds to more is not native."""
+NODES: Final = 1_000
+"""Object schemas in a copy, references followed; one that unfolds to more (8 KiB hold fewer) is not native."""
+DEEPEST: Final = 150
+"""Schemas inside one another in a copy, references followed; the child takes 16 containers. Copying recurses."""
 _NOTES: Final = 12
 _WORD_CHARS: Final = 64
 _TYPES: Final = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -55,7 +57,7 @@ class _Copied(NamedTuple):
 
 
 class _UnfoldsError(Exception):
-    """The schema has too many nodes with its references followed."""
+    """The schema has too many nodes with its references followed, or too many inside one another."""
 
 
 @lru_cache(maxsize=2048)
@@ -69,7 +71,8 @@ def narrow(schema: ModelJson) -> Narrowed:
     try:
         copy = copier.copy(root, (), _Scope(root, ())).schema
     except _UnfoldsError:
-        return Narrowed(None, (f"not native: more than {NODES} subschemas when its references are followed",))
+        limit = f"{NODES} subschemas, or {DEEPEST} inside one another,"
+        return Narrowed(None, (f"not native: more than {limit} when its references are followed",))
     if copy is True:
         copy = {}
     if copy is False or not _takes_objects(copy):
@@ -86,7 +89,8 @@ def narrow(schema: ModelJson) -> Narrowed:
 def loosened(root: Schema, refused: Callable[[str], bool]) -> Schema:
     """A copy without the regular expressions that ``refused`` says are not to be used, and without references.
 
-    It has no bound on bytes; one that unfolds to more than ``NODES`` subschemas becomes one that accepts any object.
+    It has no bound on bytes; one that unfolds to more than ``NODES`` subschemas, or deeper than ``DEEPEST``, becomes
+    one that accepts any object.
     """
     try:
         return _Copier(root, refused).copy(root, (), _Scope(root, ())).schema
@@ -115,6 +119,7 @@ class _Copier:
         self._dialect = dialect_of(root) or Dialect.DRAFT2020
         self._refused = refused
         self._nodes = 0
+        self._deep = 0
         self._dropped: dict[str, None] = {}
         self._changes: dict[str, None] = {}
         self._references = References(root, self._dialect)
@@ -131,8 +136,14 @@ class _Copier:
         if isinstance(schema, bool):
             return _Copied(schema, loose=False)
         self._nodes += 1
-        if self._nodes > NODES:
+        if self._nodes > NODES or self._deep >= DEEPEST:
             raise _UnfoldsError
+        self._deep += 1
+        copied = self._copy(schema, at, scope)
+        self._deep -= 1
+        return copied
+
+    def _copy(self, schema: dict[str, Any], at: Steps, scope: _Scope) -> _Copied:
         if schema is not scope.base and self._references.opens_scope(schema):
             scope = scope._replace(base=schema)
         target = schema.get("$ref")

@@ -7,7 +7,7 @@ Whoever meets a reference beyond them has to go on without its target.
 from typing import Any, cast
 from urllib.parse import unquote
 
-from gateway.model.schema_words import Dialect, Schema, walk
+from gateway.model.schema_words import Dialect, Schema, objects, walk
 
 
 class References:
@@ -18,6 +18,7 @@ class References:
         self._id_word = "id" if dialect is Dialect.DRAFT4 else "$id"
         self._ids: dict[str, dict[str, Any]] = {}
         self._anchors: dict[str, list[dict[str, Any]]] = {}
+        self._plain = not any(inner is not root and self.opens_scope(inner) for inner in objects(root))
         for _, inner in walk(root):
             identity: object = inner.get(self._id_word)
             if isinstance(identity, str) and identity.startswith("#"):
@@ -38,12 +39,20 @@ class References:
         identity: object = schema.get(self._id_word)
         return isinstance(identity, str) and not identity.startswith("#")
 
+    def known(self, reference: str, base: Schema) -> tuple[Schema, Schema] | None:
+        """As ``resolve``, where it is certain that every library resolves it so: a document with an ``$id`` inside has
+        rules of addresses that are not followed here."""
+        return self.resolve(reference, base) if self._plain else None
+
     def resolve(self, reference: str, base: Schema) -> tuple[Schema, Schema] | None:
         """The schema that ``reference`` means where references start from ``base``, and where its own start from."""
-        if not reference.startswith("#"):
-            known = self._ids.get(reference.removesuffix("#"))
-            return None if known is None else (known, known)
-        fragment = unquote(reference[1:])
+        identity, _, fragment = reference.partition("#")
+        if identity:
+            known = self._ids.get(identity)
+            if known is None:
+                return None
+            base = known
+        fragment = unquote(fragment)
         if fragment == "":
             return base, base
         if fragment.startswith("/"):

@@ -115,6 +115,18 @@ def walk(schema: Schema, steps: Steps = ()) -> Iterator[tuple[Steps, dict[str, A
             waiting.extend((at + more, below) for more, below in subschemas(inner))
 
 
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in a JSON value, itself first: in a schema a reference may make any of them a schema."""
+    waiting: list[Any] = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, dict):
+            yield cast(dict[str, Any], inner)
+            waiting += cast(dict[str, Any], inner).values()
+        elif isinstance(inner, list):
+            waiting += cast(list[Any], inner)
+
+
 def path_text(base: str, steps: Steps) -> str:
     """A path as a person reads it: ``tools[3].parameters.properties.x``. A name that is not plain shows as ``…``."""
     text = base

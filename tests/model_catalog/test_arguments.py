@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.model.arguments import check_arguments, check_schema, without_intent
+from gateway.model.arguments import BadSchemaError, check_arguments, check_schema, without_intent
 
 NODE: dict[str, Any] = {
     "$ref": "#/$defs/Node",
@@ -140,6 +140,72 @@ def test_references_that_multiply_do_not_hold_up_a_node() -> None:
             assert found(alternatives(count), deep(levels, 1)) is None
     assert found(alternatives(2), deep(12, "not an integer")) is not None
     assert time.process_time() - start < 5
+
+
+IN_PLACE: dict[str, Any] = {
+    "allOf": lambda inner: {"allOf": [inner, inner]},
+    "anyOf": lambda inner: {"anyOf": [inner, inner]},
+    "if": lambda inner: {"if": inner, "then": inner, "else": inner},
+    "dependentSchemas": lambda inner: {"dependentSchemas": {"a": inner, "b": inner}},
+    "beside": lambda inner: {**inner, "allOf": [inner]},
+}
+
+
+def chained(levels: int, way: str, reference: str = "#/$defs/a%d", **each: Any) -> dict[str, Any]:
+    chain = {f"a{n}": {**IN_PLACE[way]({"$ref": reference % (n + 1)})} for n in range(levels)}
+    chain[f"a{levels}"] = {"properties": {"x": {}}}
+    for n, inner in enumerate(chain.values()):
+        inner.update({word: value.replace("%d", str(n)) for word, value in each.items()})
+    return {"$defs": chain, "$ref": reference % 0}
+
+
+@pytest.mark.parametrize("word", ["unevaluatedProperties", "unevaluatedItems"])
+@pytest.mark.parametrize("way", IN_PLACE)
+def test_no_schema_takes_long_to_compile(word: str, way: str) -> None:
+    start = time.process_time()
+    for schema in (
+        {**chained(40, way), word: False},
+        {"properties": {"y": {"items": {**chained(40, way), word: False}}}, "$defs": chained(40, way)["$defs"]},
+        {"hidden": {word: False, "$ref": "#/$defs/a0"}, "$defs": chained(40, way)["$defs"], "$ref": "#/hidden"},
+        {"not": {"not": {**chained(40, way), word: False}}, "$defs": chained(40, way)["$defs"]},
+    ):
+        assert "not enforced here: unevaluated" in check_schema(json.dumps(schema).encode()).notes[0]
+        assert found(schema, {"z": 1}) is None
+    assert time.process_time() - start < 2
+
+
+def test_what_does_not_multiply_is_enforced_whole() -> None:
+    schema = {**chained(3, "allOf"), "unevaluatedProperties": False}
+    assert not check_schema(json.dumps(schema).encode()).notes
+    assert found(schema, {"x": 1}) is None
+    assert found(schema, {"z": 1}) is not None
+    one_id = {**chained(3, "allOf", "r#/$defs/a%d"), "$id": "r", "unevaluatedProperties": False}
+    assert found(one_id, {"z": 1}) is not None
+    with pytest.raises(BadSchemaError, match="not valid JSON Schema"):
+        check_schema(json.dumps({**chained(40, "allOf"), "unevaluatedProperties": False, "minimum": "x"}).encode())
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {**chained(40, "allOf", "r#/$defs/a%d"), "$id": "r"},
+        {**chained(40, "allOf", "http://x/r#a%d", **{"$anchor": "a%d"}), "$id": "http://x/r"},
+        {**chained(40, "allOf", "a%d", **{"$id": "a%d"}), "$id": "http://x/r"},
+        {**chained(40, "allOf", "#a%d", **{"$anchor": "a%d"}), "properties": {"z": {"$id": "q", "$anchor": "a0"}}},
+        {"$defs": {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(1_000)} | {"a1000": {}}, "$ref": "#/$defs/a0"},
+    ],
+)
+def test_references_in_every_form_do_not_hold_up_a_node(schema: dict[str, Any]) -> None:
+    start = time.process_time()
+    assert found(schema, {}) is None
+    assert found({**schema, "unevaluatedProperties": False}, {}) is None
+    assert time.process_time() - start < 2
+
+
+def test_expressions_are_counted_wherever_a_reference_may_find_them() -> None:
+    hidden = {f"h{n}": {"pattern": f"a{n}"} for n in range(257)}
+    with pytest.raises(BadSchemaError, match="more than 256 regular expressions"):
+        check_schema(json.dumps({"hidden": hidden}).encode())
 
 
 def test_the_intent_of_code_mode_goes_where_the_schema_does_not_declare_it() -> None:

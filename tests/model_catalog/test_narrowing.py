@@ -247,4 +247,7 @@ def test_a_schema_that_unfolds_without_end_is_not_native() -> None:
     chain = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
     made = narrowed({"$defs": {**chain, "a40": {}}, "$ref": "#/$defs/a0"})
     assert made.schema is None
-    assert made.notes == ("not native: more than 10000 subschemas when its references are followed",)
+    limit = "1000 subschemas, or 150 inside one another,"
+    assert made.notes == (f"not native: more than {limit} when its references are followed",)
+    chain = {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(1_000)}
+    assert narrowed({"$defs": {**chain, "a1000": {}}, "$ref": "#/$defs/a0"}).notes == made.notes
