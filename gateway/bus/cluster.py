@@ -48,6 +48,7 @@ def _crc_table() -> tuple[int, ...]:
 
 
 _CRC: Final = _crc_table()
+_BACK: Final = {entry & 0xFF: index for index, entry in enumerate(_CRC)}  # no two entries share their low byte
 
 
 @lru_cache(maxsize=4_096)
@@ -67,12 +68,21 @@ def _crc(data: bytes, crc: int = 0) -> int:
     return crc
 
 
+def _closing(crc: int, wanted: int) -> bytes:
+    """The two bytes that take a CRC from ``crc`` to ``wanted``: the table is walked backwards."""
+    last = _BACK[wanted & 0xFF]
+    first = _BACK[wanted >> 8 ^ _CRC[last] >> 8]
+    return bytes((crc >> 8 ^ first, (crc & 0xFF) ^ _CRC[first] >> 8 ^ last))
+
+
 def channel_in(slot: int) -> bytes:
-    """A name of our own that lies in ``slot``, found by trying suffixes of its hash tag (some ten milliseconds)."""
-    tag = secrets.token_hex(6).encode()
-    crc = _crc(tag)
-    suffix = next(s for s in map(b"%x".__mod__, range(1 << 24)) if _crc(s, crc) % _SLOTS == slot)
-    return b"toolrelay:probe:{%s%s}" % (tag, suffix)
+    """A name of our own that lies in ``slot``: a random hash tag whose last two characters are computed."""
+    while True:  # one tag in five can be closed by letters and digits
+        tag = secrets.token_hex(6).encode()
+        crc = _crc(tag)
+        for wanted in range(slot, 1 << 16, _SLOTS):  # a slot is a part of the CRC
+            if (end := _closing(crc, wanted)).isalnum():
+                return b"toolrelay:probe:{%s%s}" % (tag, end)
 
 
 Ranges = list[tuple[int, int, Endpoint]]

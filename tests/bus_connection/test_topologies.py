@@ -156,8 +156,13 @@ def test_slots_are_those_of_redis_py() -> None:
     crc = importlib.import_module("redis.crc")
     for key in (b"", b"a", b"{p00}x", b"x{}y", b"{{a}b", b"x{a}{b}", b"\xff\x00{\xfe}"):
         assert slot_of(key) == crc.key_slot(key)
-    for slot in (0, 1, 9999, 16383):
-        assert slot_of(channel_in(slot)) == slot
+
+
+def test_a_channel_of_any_slot_is_computed_and_not_searched_for() -> None:
+    """A search would take minutes here, and would hold up a node's loop when it starts and in a failover."""
+    names = {slot: channel_in(slot) for slot in range(0, 16_384, 5)}
+    assert all(slot_of(name) == slot for slot, name in names.items())
+    assert len({*names.values(), *(channel_in(0) for _ in range(100))}) == len(names) + 100, "each is its own"
 
 
 @pytest.mark.parametrize("kind", ["none", "wrong"])
