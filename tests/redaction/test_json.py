@@ -118,6 +118,11 @@ def test_a_name_with_quotes_in_it_is_still_one() -> None:
     assert REDACTOR.log_json(raw) == raw.replace(b'"correct"', NAMED)
 
 
+@pytest.mark.parametrize("name", ["API Key", "api - key", "connect-sid", "otp_value", "0PW", 'api\\"key', "auth2"])
+def test_names_of_several_words(name: str) -> None:
+    assert REDACTOR.log_json(f'{{"{name}":"correct"}}'.encode()) == f'{{"{name}":'.encode() + NAMED + b"}"
+
+
 def test_a_placeholder_alone_may_stand_under_a_name() -> None:
     assert same(b'{"password":"[redacted:github-token]","token":["[redacted:x]"]}')
     assert REDACTOR.log_json(b'{"password":"[redacted:x] correct"}') == b'{"password":' + NAMED + b"}"

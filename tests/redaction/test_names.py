@@ -1,9 +1,22 @@
 """Names of credentials, and names that only look so."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.model.redaction import RULES
-from gateway.model.redaction.names import NAMED, Strength, strength
+from gateway.model.redaction.names import (
+    ALONE,
+    BEFORE_KEY,
+    BEFORE_PASS,
+    ENDINGS,
+    NAMED,
+    NAMED_KEY,
+    PASSED_OVER,
+    VALUE_ONLY,
+    Strength,
+    strength,
+)
 from gateway.model.redaction.pattern import Pattern
 
 CREDENTIALS = """
@@ -42,6 +55,20 @@ def test_other_names(name: str) -> None:
 @pytest.mark.parametrize("name", CREDENTIALS)
 def test_the_first_look_never_misses(name: str) -> None:
     assert Pattern(NAMED).search(name.encode())
+
+
+WORDS = sorted(
+    {*ALONE, *VALUE_ONLY, *ENDINGS, *list(BEFORE_KEY)[:20], *list(BEFORE_PASS)[:20], *list(PASSED_OVER)[:20]}
+    | {"key", "pass", "sid", "connect", "my", "next", "2", "é"}
+)
+words = st.sampled_from(WORDS).flatmap(lambda word: st.sampled_from([word, word.capitalize(), word.upper()]))
+separators = st.sampled_from(["", "", "_", "-", ".", " ", " - ", "/", ":", "é"])
+
+
+@given(st.lists(words | separators, max_size=8).map("".join) | st.text("aApPwWkKeEyY0_- oOtTuUhH", max_size=12))
+def test_the_first_look_at_a_key_never_misses(name: str) -> None:
+    if strength(name):
+        assert Pattern(NAMED_KEY).search(name.encode())
 
 
 def test_a_name_without_end_is_none() -> None:

@@ -71,15 +71,24 @@ PASSED_OVER: Final = _words(
 )
 """Last words that only qualify what stands before them."""
 
-_BEFORE_KEY_STEM: Final = rf"(?i:(?:{'|'.join(sorted(BEFORE_KEY))})[_\-.]?key)"
-_BEFORE_LAST_STEM: Final = rf"(?i:(?:{'|'.join(sorted(BEFORE_PASS | {'require'}))})[_\-.]?pass)"
-NAMED: Final = (
-    r"(?:(?i:passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|(?:j|php|asp)sess(?:ion)?id|connect\.sid|"
-    r"cvv|cvc|mnemonic|masterauth|otp\b|auth\b|bearer)"
-    r"|(?i:(?:\b|_)pw(?:\b|_))|Pw"
-    rf"|{_BEFORE_KEY_STEM}|{_BEFORE_LAST_STEM})"
-)
-"""The pattern that every credential-like name contains: a first look, before ``strength`` decides."""
+
+def _stem(between: str) -> str:
+    one_word = (
+        "passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|cvv|cvc|mnemonic|bearer"
+    )
+    sessions = rf"(?:j|php|asp)sess(?:ion)?id|connect{between}sid|masterauth"
+    keys, passes = "|".join(sorted(BEFORE_KEY)), "|".join(sorted(BEFORE_PASS | {"require"}))
+    return (
+        rf"(?:(?i:{one_word}|{sessions}|(?:{keys}){between}key|(?:{passes}){between}pass)"
+        r"|(?i:otp|auth)(?:\b|[_0-9A-Z])|(?:[0-9_]|\b)pw|P[wW])"
+    )
+
+
+NAMED: Final = _stem(r"[_\-.]?")
+"""The pattern that every credential-like name in a text contains: a first look, before ``strength`` decides."""
+
+NAMED_KEY: Final = _stem(r"[^A-Za-z0-9\x80-\xf4\"]*")
+"""The same for a key of JSON, which may be of several words."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\x00-\x7f]+")
 _NAME_CHARS: Final = 128

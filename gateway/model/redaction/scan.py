@@ -13,7 +13,7 @@ from typing import Final
 
 from gateway.model.redaction import language
 from gateway.model.redaction.known import KnownForms
-from gateway.model.redaction.names import NAMED, strength
+from gateway.model.redaction.names import NAMED, NAMED_KEY, strength
 from gateway.model.redaction.pattern import LARGE, Found, Pattern, Which, literal, which
 from gateway.model.redaction.places import Places
 from gateway.model.redaction.rule import EDGE, HEAD_BYTES, Rule, Tail
@@ -36,7 +36,7 @@ _NAME_FROM_STEM = re.compile(f"{NAMED}{_NAME_END}".encode())
 
 _TOO_MANY: Final = "too many known secrets to look for at once, or too long ones"
 
-_KEY: Final = rf'{NAMED}[^"]*"\s*:'
+_KEY: Final = rf'{NAMED_KEY}[^"]*"\s*:'
 
 
 @dataclass(slots=True)
