@@ -15,6 +15,8 @@ PROTOCOL_MARKER: Final = b'"magi-code.local-agent"'
 
 Id: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 """Opaque; ours to copy back and never to read."""
+CallId: TypeAlias = Annotated[str, Meta(max_length=1024, pattern=r"^[!#-\[\]-~]+\Z")]
+"""Opaque too, but printable ASCII without quote and backslash: paths hold it, and events that scripts write."""
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 
 ActivityKind: TypeAlias = Literal["tool", "subagent", "compaction"]
@@ -178,7 +180,7 @@ class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
 
     session_id: Id
     run_id: Id
-    call_id: Id
+    call_id: CallId
     task_id: str | None
     subagent_id: str | None
     name: str
@@ -191,7 +193,7 @@ class ToolCancel(Struct, frozen=True, forbid_unknown_fields=True):
 
     session_id: Id
     run_id: Id
-    call_id: Id
+    call_id: CallId
     task_id: str | None
     subagent_id: str | None
     reason: CancelReason

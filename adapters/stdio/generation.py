@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, LiteralString
 
 from adapters.stdio.child import (
     Child,
@@ -155,7 +155,7 @@ async def _initialize(
         failure = RunFailure.of_child(refusal.code, "the agent refused to start")
         raise failure.with_last_words(await _last_words(services, child)) from None
     except ChildGoneError:
-        failure = RunFailure.of("child_exited", "the agent ended while it started")
+        failure = _gone(child, session_id, "while it started")
         raise failure.with_last_words(await _last_words(services, child)) from None
     except ChildTimeoutError:
         raise RunFailure.of("start_timeout", "the agent was not ready in time") from None
@@ -175,6 +175,15 @@ async def _offer(child: Child, descriptors: tuple[Descriptor, ...]) -> None:
         if refusal.code != "unsupported_capability":
             raise
         await child.request(child.protocol.initialize(tools), INITIALIZE_S)
+
+
+def _gone(child: Child, session_id: str, when: LiteralString) -> RunFailure:
+    """Why a child is gone before its first run: it ended by itself, or was ended as it broke its protocol."""
+    violation = child.protocol.violation
+    if violation is None:
+        return RunFailure.of("child_exited", "the agent ended " + when)
+    log.error("violation", session_id=session_id, reason=violation.reason)
+    return RunFailure.of_child(violation.reason, "the agent broke its protocol " + when)
 
 
 async def _last_words(services: StdioServices, child: Child) -> DiagnosticText:
@@ -207,7 +216,7 @@ async def attach(generation: Generation, durable_session: str | None) -> Generat
                 raise LostSession(_EXPLAINED[refusal.code]) from None
             raise RunFailure.of_child(refusal.code, "the agent could not attach its session") from None
         except ChildGoneError:
-            raise RunFailure.of("child_exited", "the agent ended while it attached its session") from None
+            raise _gone(child, durable_session or "", "while it attached its session") from None
         except (ChildError, RequestError):
             raise RunFailure.of("attach_failed", "the agent could not attach its session") from None
         assert isinstance(attached, Attached)

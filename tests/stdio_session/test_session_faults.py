@@ -184,6 +184,18 @@ async def test_a_broken_frame_fails_the_run_and_the_next_input_has_another_child
     assert talk.child.pid != before
 
 
+async def test_a_child_that_breaks_its_protocol_at_its_start_is_told_so(redis_url: str, tmp_path: Path):
+    banner = '{"protocol":"magi-code.local-agent","version":1,"type":"banner"}'
+    async with settling_world(
+        redis_url, [demo_agent(tmp_path), demo_agent(tmp_path, "new", {"banner": banner})]
+    ) as world:
+        talk = await world.talk("new")
+        ended = await talk.end(await talk.say(SAY))
+        assert ended["type"] == "run_failed"
+        assert ended["error"].partition(": ")[2].startswith("the agent broke its protocol while it started")
+        assert not ended["error"].startswith("child_exited")
+
+
 async def test_noise_on_stdout_costs_nothing(world: World):
     talk = await world.talk()
     noise = [{"noise": text} for text in ("", "\x1b[31mred\x1b[0m", '{"level":"info"}', "\ufeff", "x" * 10_000)]
