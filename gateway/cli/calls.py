@@ -46,9 +46,13 @@ def register(commands: Commands) -> None:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return json.loads(text, parse_constant=_no_number)
+    except (ValueError, RecursionError):
         raise argparse.ArgumentTypeError("must be JSON") from None
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(name)  # NaN and Infinity are Python's, not JSON's
 
 
 def run_list(arguments: argparse.Namespace) -> int:
@@ -87,6 +91,10 @@ def run_answer(arguments: argparse.Namespace) -> int:
         if sys.stdin.isatty():
             raise Usage("calls answer needs TEXT, or a text on the standard input")
         text = sys.stdin.read(ANSWER_BYTES).removesuffix("\n")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of the terminal or the pipe that are no text stand in it as lone surrogates
+        raise Usage("TEXT must be UTF-8") from None
     body: dict[str, Any] = {"text": text, "is_error": arguments.error}
     if arguments.structured is not None:
         body["structured"] = arguments.structured

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, cast
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from uuid import uuid4
 
 import httpx
@@ -29,8 +29,8 @@ class Gateway:
 
     def __init__(self, url: str = "", *, must_have_key: bool = True) -> None:
         self.url = (url or os.environ.get("TOOLRELAY_URL") or DEFAULT_URL).rstrip("/")
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _address(self.url)
+        if parts is None or not parts.hostname:
             raise Usage(f"{'the address' if url else 'TOOLRELAY_URL'} must be http://… or https://…")
         text = os.environ.get("TOOLRELAY_API_KEY", "")
         self.has_key = bool(text)
@@ -92,7 +92,9 @@ class Gateway:
         asked = dict(query or {})
         for _ in range(PAGES):
             page = self.ask("GET", path, query={**asked, "limit": min(PAGE, limit - len(found))})
-            found += cast("list[dict[str, Any]]", page.get("items", []))
+            if not isinstance(page.get("items"), list):
+                raise Failure("the answer is no list: is this a toolrelay gateway?")
+            found += cast("list[dict[str, Any]]", page["items"])
             cursor = page.get("next_cursor")
             if cursor is None or len(found) >= limit:
                 break
@@ -112,6 +114,8 @@ class Gateway:
                     raise ConnectionError
                 if response.status_code != 200:
                     _answer(response.status_code, response.read())
+                if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                    raise Failure(f"{self.url} answers with no stream of events: is this a toolrelay gateway?")
                 rest = b""
                 for part in response.iter_raw():
                     *whole, rest = (rest + part).split(b"\n")
@@ -120,6 +124,16 @@ class Gateway:
                     yield from (line.removesuffix(b"\r") for line in whole)
         except httpx.HTTPError as error:
             raise ConnectionError from error
+
+
+def _address(url: str) -> SplitResult | None:
+    """The parts of an address, None for one that is none: no http(s), half an IPv6 address, no port that can be."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:
+        return None
+    return parts if usable else None
 
 
 def _answer(status: int, body: bytes) -> dict[str, Any]:

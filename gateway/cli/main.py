@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from gateway import __version__
 from gateway.cli import agents, calls, config, demo, doctor, serve, sessions, token, version
 from gateway.cli.output import Failure, Usage, say
 
@@ -23,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
         "with the key in TOOLRELAY_API_KEY. Exit codes: 0 fine, 1 failed, 2 usage.",
         allow_abbrev=False,
     )
+    top.add_argument("--version", action="version", version=f"toolrelay {__version__}", help="print the version")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.register(commands)

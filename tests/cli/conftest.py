@@ -24,11 +24,13 @@ class Asked:
 
 @dataclass
 class Double:
-    """``answers`` by ``METHOD path``: (status, body). A body of bytes is sent as it is; a list one after the other."""
+    """``answers`` by ``METHOD path``: (status, body). A body of bytes is sent as it is; a list one after the other.
+    ``stream`` is the content type of streams."""
 
     url: str = ""
     answers: dict[str, tuple[int, Any]] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
+    stream: str = "text/event-stream"
 
 
 @pytest.fixture
@@ -50,6 +52,8 @@ def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Double]:
                 body = body.pop(0) if body else b""
             data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
             self.send_response(status)
+            stream = self.path.partition("?")[0].endswith("/stream") and status == 200
+            self.send_header("content-type", state.stream if stream else "application/json")
             self.send_header("content-length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

@@ -91,8 +91,33 @@ def test_calls_answer_names_what_is_wrong(command: "Command", double: "Double") 
     assert ended.code == 1
     assert "no such call is open" in ended.err
     assert not [asked for asked in double.asked if asked.method == "POST"]
-    assert command("calls", "answer", SID, "a/b", "x", "--structured", "{").code == 2
+    for structured in ("{", "NaN", "[" * 100_000):
+        ended = command("calls", "answer", SID, "a/b", "x", "--structured", structured)
+        assert (ended.code, ended.out) == (2, "")
+        assert "must be JSON" in ended.err
+    ended = command("calls", "answer", SID, "a/b", "half a \udcff character")
+    assert (ended.code, ended.err) == (2, "toolrelay: TEXT must be UTF-8\n")
     assert command("calls", "tail", SID, "--after-seq", "-1").code == 2
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://host:port", "http://host:99999", "http://", "ftp://host"])
+def test_an_address_that_is_none_is_told_so(command: "Command", monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("TOOLRELAY_URL", address)
+    monkeypatch.setenv("TOOLRELAY_API_KEY", "a-key-of-some-length")
+    for words in (("sessions", "list"), ("doctor",), ("doctor", "--url", address)):
+        ended = command(*words)
+        assert (ended.code, ended.out) == (2, "")
+        assert "must be http://… or https://…" in ended.err
+
+
+def test_something_that_is_no_gateway_is_told_so(command: "Command", double: "Double") -> None:
+    double.answers["GET /v1/sessions?limit=50"] = (200, {"data": []})
+    assert "is this a toolrelay gateway?" in command("sessions", "list").err
+    double.answers[f"GET /v1/sessions/{SID}/events/stream"] = (200, {})
+    double.stream = "text/html"
+    ended = command("sessions", "tail", SID)
+    assert ended.code == 1
+    assert "no stream of events" in ended.err
 
 
 def checks(ended: "Ended") -> dict[str, str]:

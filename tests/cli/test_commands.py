@@ -57,7 +57,7 @@ def test_help_is_light() -> None:
 
 
 def test_version(command: "Command") -> None:
-    assert command("version").out == f"toolrelay {__version__}\n"
+    assert command("version").out == command("--version").out == f"toolrelay {__version__}\n"
 
 
 @pytest.mark.parametrize(
