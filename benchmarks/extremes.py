@@ -16,7 +16,7 @@ from typing import Final
 import uvloop
 
 from benchmarks.measure import cpu_s, percentile, resident_kib
-from benchmarks.sockets import Socket
+from benchmarks.sockets import Socket, Stream
 from benchmarks.systems import Gateway, System, attach, between, gateway, sessions_of
 from tests.doubles.valkey_servers import Server
 
@@ -36,8 +36,9 @@ async def idle_socket_kib(system: System, few: int, many: int) -> float:
     return (after - before) / (many - few)
 
 
-async def readers(system: System, count: int, *, seconds: float) -> dict[str, float]:
-    """``count`` readers of one session at ten events a second: from the child's write to each reader, ms.
+async def readers(system: System, count: int, *, seconds: float, streams: bool = False) -> dict[str, float]:
+    """``count`` readers of one session at ten events a second: from the child's write to each reader, ms. They have a
+    WebSocket each, or an event stream.
 
     One process has all the sockets, on the same processors, so its own reading is in the times. Hence it notes the
     clock and keeps the frame, which it looks into afterwards, and collects no garbage meanwhile. The first event stands
@@ -53,12 +54,15 @@ async def readers(system: System, count: int, *, seconds: float) -> dict[str, fl
             times.append(time.monotonic_ns())
             frames.append(frame)
 
-    made: list[Gateway] = []
+    made: list[Socket | Stream] = []
     for _ in range(count):
+        if streams:
+            made.append(await Stream.open(system.port, session.session_id, session.token, on_text))
+            continue
         reader = Gateway(await Socket.open(system.port), session.session_id, session.token)
         await attach(reader, register=False)
         reader.socket.on_text = on_text
-        made.append(reader)
+        made.append(reader.socket)
     events = int(seconds * 10)
     edge = system.pids[-1]
     gc.disable()
@@ -72,7 +76,7 @@ async def readers(system: System, count: int, *, seconds: float) -> dict[str, fl
         gc.enable()
     cpu = cpu_s([edge]) - before
     for reader in made:
-        reader.socket.close()
+        reader.close()
     stamps = [between(frame, STAMP, b"t") for frame in frames]
     heard = Counter(stamps)
     assert len(heard) == events
@@ -96,7 +100,7 @@ async def measure(what: str, count: int, rounds: int) -> None:
             if what == "sockets":
                 print(f"{await idle_socket_kib(edge, count // 10, count):.2f} KiB a socket")
                 continue
-            found = await readers(edge, count, seconds=5.0)
+            found = await readers(edge, count, seconds=5.0, streams=what == "streams")
             print(
                 "{readers:.0f} readers: p50 {readers_p50_ms:.1f} ms, p99 {readers_p99_ms:.1f} ms, the last "
                 "{readers_max_ms:.1f} ms; {readers_cpu_us:.1f} µs of the edge's processor for each reader and event "
@@ -107,11 +111,11 @@ async def measure(what: str, count: int, rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["readers", "sockets"])
+    parser.add_argument("what", choices=["readers", "streams", "sockets"])
     parser.add_argument("--count", type=int)
     parser.add_argument("--rounds", type=int)
     wanted = parser.parse_args()
-    many, rounds = (1_000, 3) if wanted.what == "readers" else (2_000, 1)
+    many, rounds = (2_000, 1) if wanted.what == "sockets" else (1_000, 3)
     uvloop.run(measure(wanted.what, wanted.count or many, wanted.rounds or rounds))
 
 

@@ -51,6 +51,7 @@ def tables(results: Results, *, rounds: int, busy: float) -> str:
         (f"{many['readers']:.0f} readers, 10 events/s: p50", many["readers_p50_ms"], "at most", 100.0, " ms"),
         (f"{many['readers']:.0f} readers, 10 events/s: p99", many["readers_p99_ms"], "at most", 100.0, " ms"),
         (f"{many['readers']:.0f} readers, 10 events/s: the last", many["readers_max_ms"], "at most", 100.0, " ms"),
+        (f"{many['readers']:.0f} event streams: the last", many["streams_max_ms"], "at most", 100.0, " ms"),
     )
     lines += ["", "| two nodes | measured | target | |", "| --- | --- | --- | --- |"]
     for title, value, sense, bound, unit in targets:

@@ -103,9 +103,12 @@ async def measure(rounds: int, seconds: float, *, full: bool) -> dict[str, Figur
             results[name] = {key: statistics.median(row[key] for row in rows) for key in rows[0]}
         results["two nodes"] |= await sizes(systems[3], 60 if full else 25)
         edge = systems[3]
+        readers, seconds_of_readers = (1_000, 5.0) if full else (300, 3.0)
+        streams = await extremes.readers(edge, readers, seconds=seconds_of_readers, streams=True)
         results["extremes"] = {
             "socket_kib": await extremes.idle_socket_kib(edge, *((200, 2_000) if full else (100, 500))),
-            **await extremes.readers(edge, 1_000 if full else 300, seconds=5.0 if full else 3.0),
+            **await extremes.readers(edge, readers, seconds=seconds_of_readers),
+            "streams_max_ms": streams["readers_max_ms"],
         }
     return results
 

@@ -1,8 +1,8 @@
-"""A WebSocket client that costs next to nothing: RFC 6455 as far as two peers on loopback need it.
+"""Clients that cost next to nothing: RFC 6455, and an event stream, as far as two peers on loopback need them.
 
-Owns frames and the handshake of one connection; every text frame is handed to a plain function. Masked with zeroes, so
-that sending is a header and the bytes. The load is one process with all sockets, so its own cost must not be what is
-measured.
+Own frames and the handshake of one connection; every text frame, or block of a stream, is handed to a plain function.
+Frames are masked with zeroes, so that sending is a header and the bytes. The load is one process with all sockets, so
+its own cost must not be what is measured.
 """
 
 import asyncio
@@ -14,6 +14,11 @@ HANDSHAKE = (
     "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
     "Sec-WebSocket-Protocol: toolrelay.v1\r\n\r\n"
+)
+
+STREAM = (
+    "GET /v1/sessions/{session_id}/events/stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+    "Authorization: Bearer {token}\r\n\r\n"
 )
 
 
@@ -89,6 +94,40 @@ class Socket(asyncio.Protocol):
             head = struct.pack("!BBQ", 0x80 | code, 0x80 | 127, size)
         if self._transport is not None:
             self._transport.write(head + b"\0\0\0\0" + payload)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Stream(asyncio.Protocol):
+    """One event stream; ``on_text`` gets each whole block, chunk lines in it or not."""
+
+    def __init__(self, port: int, session_id: str, token: str, on_text: Callable[[bytes], None]) -> None:
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._on_text = on_text
+        self._request = STREAM.format(session_id=session_id, port=port, token=token).encode()
+        self._rest = b""
+        self._transport: asyncio.Transport | None = None
+
+    @classmethod
+    async def open(cls, port: int, session_id: str, token: str, on_text: Callable[[bytes], None]) -> "Stream":
+        loop = asyncio.get_running_loop()
+        _, stream = await loop.create_connection(lambda: cls(port, session_id, token, on_text), "127.0.0.1", port)
+        async with asyncio.timeout(20):
+            await stream.opened
+        return stream
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        *whole, self._rest = (self._rest + data).split(b"\n\n") if self._rest else data.split(b"\n\n")
+        for block in whole:
+            self._on_text(block)
+        if not self.opened.done() and whole:  # the cursor has come, so what follows is live
+            self.opened.set_result(None)
 
     def close(self) -> None:
         if self._transport is not None:

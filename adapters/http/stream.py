@@ -6,7 +6,8 @@ read it. Whatever ends a stream, its place is given back by the code around it, 
 
 import asyncio
 import random
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from starlette.types import Receive, Send
 
@@ -18,7 +19,9 @@ from gateway.bus.log import Entry
 from gateway.model.errors import Code, Refusal
 from gateway.observe import metrics
 from gateway.observe.log import get_logger
-from gateway.services.feeds import Delta, Reader, Signal, Trimmed
+from gateway.services.feeds import Reader
+from gateway.services.pushes import Delta, Signal, Trimmed
+from gateway.web.protocol import chunk
 from gateway.web.replies import Headers
 
 log = get_logger("http.stream")
@@ -26,6 +29,7 @@ log = get_logger("http.stream")
 RETRY_MS: Final = 1_000
 HEARTBEAT: Final = b": \n\n"
 _BUS_PAUSE_S: Final = 0.5
+_AT_ONCE: Final = 16  # events of a stream that is caught up; more go by its task, which waits for the client
 _GONE: Final = Signal("disconnected")
 _HEAD: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -36,17 +40,29 @@ _HEAD: Final = (
 
 
 class _Framer:
-    """Frames of events. The readers of a feed are woken one behind the other, so the last one is what the next asks."""
+    """Frames of what a feed gives its readers, and the chunk that they are on the wire.
+
+    The readers of a session are given the same objects, one reader behind the other, so the last are what the next
+    reader asks for.
+    """
 
     def __init__(self) -> None:
-        self._last: tuple[Entry, bytes] | None = None
+        self._last: list[Entry] | Delta | None = None
+        self._frames = self._chunk = b""
 
-    def frame(self, entry: Entry) -> bytes:
-        if self._last is not None and self._last[0] is entry:
-            return self._last[1]
-        framed = b"id: %d\ndata: %b\n\n" % (entry.seq, one_line(entry.event))
-        self._last = (entry, framed)
-        return framed
+    def frames(self, what: list[Entry] | Delta) -> bytes:
+        if what is not self._last:
+            if isinstance(what, Delta):
+                self._frames = b"event: delta\ndata: %b\n\n" % one_line(what.body)
+            else:
+                self._frames = b"".join([b"id: %d\ndata: %b\n\n" % (one.seq, one_line(one.event)) for one in what])
+            self._chunk = chunk(self._frames)
+            self._last = what
+        return self._frames
+
+    def chunk(self, what: list[Entry] | Delta) -> bytes:
+        self.frames(what)
+        return self._chunk
 
 
 _framer: Final = _Framer()
@@ -127,6 +143,9 @@ class EventStream:
         self._reader = reader
         self._trimmed = trimmed
         self._written = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._send_now: Callable[[bytes], bool] | None = self._extension("toolrelay.send_now")
+        self._waits = False  # the task waits, and whatever came has gone out
 
     async def write(self, send: Send, more: Headers = ()) -> None:
         """Sends until the client goes, the session or the right to read it ends, or this node drains."""
@@ -134,6 +153,7 @@ class EventStream:
         try:
             watch = self._http.tasks.spawn("http.stream.watch", self._watch(self._ask.receive))
             await self._begin(send, more)
+            self._reader.on_ready = self._ready
             await self._follow(send)
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
@@ -144,13 +164,17 @@ class EventStream:
         finally:
             if watch is not None:
                 watch.cancel()
+            self._reader.on_ready = None
             self._http.streams.remove(self._reader)
 
     def _abort(self) -> None:
         """Ends the connection without waiting for its buffers, where the server lets us."""
-        abort = self._ask.scope.get("extensions", {}).get("toolrelay.abort")
+        abort = self._extension("toolrelay.abort")
         if abort is not None:
             abort()
+
+    def _extension(self, name: str) -> Any:
+        return self._ask.scope.get("extensions", {}).get(name)
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -170,7 +194,33 @@ class EventStream:
     async def _send(self, send: Send, body: bytes) -> None:
         async with asyncio.timeout(self._http.write_s):
             await send({"type": "http.response.body", "body": body, "more_body": True})
-        self._written = asyncio.get_running_loop().time()
+        self._written = self._loop.time()
+
+    # --- what goes at once: an event to a client that reads costs no turn of the task
+
+    def _ready(self) -> None:
+        """The reader may have something."""
+        if not (self._waits and self._sent_at_once()):
+            self._waits = False  # what comes next stands behind what the task has to send
+            self._reader.resume()
+
+    def _sent_at_once(self) -> bool:
+        """Sends the little that the reader is behind; false when the task is needed for it."""
+        reader, send_now = self._reader, self._send_now
+        if send_now is None or reader.signalled or reader.head - reader.position > _AT_ONCE:
+            return False
+        place = reader.position
+        while (what := reader.poll()) is not None:
+            if not isinstance(what, (list, Delta)):
+                raise TypeError("a signal was not asked for")
+            if not send_now(_framer.chunk(what)):
+                reader.position = place  # an event that did not go is the task's to send; a delta is lost
+                return False
+            place = reader.position
+        self._written = self._loop.time()
+        return not reader.must_read
+
+    # --- what waits for the client
 
     async def _follow(self, send: Send) -> None:
         reader = self._reader
@@ -181,11 +231,8 @@ class EventStream:
                 what = None
                 await asyncio.sleep(_BUS_PAUSE_S)
             match what:
-                case list():
-                    frames = [_framer.frame(entry) for entry in what]
-                    await self._send(send, frames[0] if len(frames) == 1 else b"".join(frames))
-                case Delta():
-                    await self._send(send, b"event: delta\ndata: %b\n\n" % one_line(what.body))
+                case list() | Delta():
+                    await self._send(send, _framer.frames(what))
                 case Trimmed():
                     await self._send(send, cursor(what.oldest - 1) + b": trimmed %d\n\n" % what.oldest)
                 case Signal():
@@ -198,15 +245,18 @@ class EventStream:
 
     async def _wait(self) -> "list[Entry] | Delta | Signal | Trimmed | None":
         """What comes next, None when the heartbeat or the token's end is due first."""
-        due = self._written + self._http.heartbeat_s - asyncio.get_running_loop().time()
+        due = self._written + self._http.heartbeat_s - self._loop.time()
+        self._waits = True
         try:
             async with asyncio.timeout(max(0.0, min(due, self._left_s()))):
                 return await self._reader.next()
         except TimeoutError:
             return None
+        finally:
+            self._waits = False
 
     async def _heartbeat(self, send: Send) -> None:
-        if asyncio.get_running_loop().time() - self._written >= self._http.heartbeat_s:
+        if self._loop.time() - self._written >= self._http.heartbeat_s:
             await self._send(send, HEARTBEAT)
 
     # --- the right to read

@@ -9,7 +9,8 @@ from typing import Final, NoReturn
 from gateway.model.errors import Code, Refusal
 from gateway.model.limits import STREAMS_PER_SESSION
 from gateway.observe import metrics
-from gateway.services.feeds import Reader, Signal
+from gateway.services.feeds import Reader
+from gateway.services.pushes import Signal
 
 DRAIN: Final = Signal("drain")
 

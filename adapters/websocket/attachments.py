@@ -21,7 +21,8 @@ from gateway.model import limits
 from gateway.model.errors import Code, Refusal
 from gateway.observe import metrics
 from gateway.observe.log import get_logger
-from gateway.services.feeds import Reader, Signal
+from gateway.services.feeds import Reader
+from gateway.services.pushes import Signal
 
 log = get_logger("websocket")
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from adapters.websocket import protocol
 from gateway.bus.log import Entry
-from gateway.services.feeds import Delta
+from gateway.services.pushes import Delta
 
 PIECE_BYTES: Final = 64 * 1024
 """Frames are joined up to here: a piece is one write, and a peer that is slow is noticed between two."""

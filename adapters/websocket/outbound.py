@@ -19,7 +19,8 @@ from gateway.model import limits
 from gateway.model.errors import Refusal
 from gateway.observe import metrics
 from gateway.observe.log import get_logger
-from gateway.services.feeds import Delta, Reader, Signal, Trimmed
+from gateway.services.feeds import Reader
+from gateway.services.pushes import Delta, Signal, Trimmed
 from gateway.services.tasks import Tasks
 
 log = get_logger("websocket")

@@ -8,7 +8,6 @@ position, loses nothing and slows nobody (redis.md, "Shape"; websocket protocol,
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from gateway.bus.calls import Calls
@@ -21,6 +20,7 @@ from gateway.observe import metrics
 from gateway.observe.log import get_logger
 from gateway.services.executing import ExecutingForms
 from gateway.services.losses import head_after_gap
+from gateway.services.pushes import Delta, Signal, Trimmed
 from gateway.services.tasks import Tasks
 
 _PAGE: Final = 200
@@ -32,30 +32,6 @@ _DELTAS: Final = 1_024
 _DELTA_BYTES: Final = 256 * 1024
 
 log = get_logger("feeds")
-
-
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """What ends or changes a reader's right to read: ``deleted``, ``token <id>``, ``taken <holder> <client>``; ``gap``:
-    such a signal may have been missed, so whoever stands on a token looks at it again."""
-
-    kind: str
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """An unlogged piece of a message, as JSON ``{message_id, part, text}``. It stays between the events between which
-    it came: a message's pieces before the message."""
-
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Trimmed:
-    """What was asked for is no longer kept: what follows begins at ``oldest``."""
-
-    oldest: int
 
 
 class Feed:
@@ -136,7 +112,7 @@ class Reader:
     """One reader's place in a session's log. ``position`` is the seq of the last event that it was given.
 
     Either its owner waits in ``next``, or it gives ``on_ready``, which is called (at once, often) when ``poll`` may
-    have something: so one task serves any number of readers.
+    have something: so one task serves any number of readers. With both, ``on_ready`` calls ``resume``, or does not.
     """
 
     __slots__ = (
@@ -145,12 +121,12 @@ class Reader:
         "_deltas",
         "_feed",
         "_feeds",
-        "_on_ready",
         "_page",
         "_signals",
         "_waiting",
         "_wants_deltas",
         "closed",
+        "on_ready",
         "position",
     )
 
@@ -166,7 +142,7 @@ class Reader:
         self._delta_bytes = 0
         self._signals: list[Signal] = []
         self._waiting: asyncio.Future[None] | None = None
-        self._on_ready = on_ready
+        self.on_ready = on_ready
         self._page = _PAGE_FIRST
         self._caught_up_at: int | None = None  # the feed's count of bytes when this reader was at its head
 
@@ -188,6 +164,11 @@ class Reader:
     def behind(self) -> bool:
         """Whether ``next`` would return at once."""
         return bool(self._signals or self._deltas) or self.position < self._feed.head
+
+    @property
+    def signalled(self) -> bool:
+        """Whether a signal is what comes next."""
+        return bool(self._signals)
 
     @property
     def must_read(self) -> bool:
@@ -221,9 +202,14 @@ class Reader:
 
     def wake(self) -> None:
         """Lets a waiting ``next`` look again, or tells the owner that ``poll`` may have something."""
-        if self._on_ready is not None:
-            self._on_ready()
-        elif self._waiting is not None and not self._waiting.done():
+        if self.on_ready is not None:
+            self.on_ready()
+        else:
+            self.resume()
+
+    def resume(self) -> None:
+        """Lets a waiting ``next`` look again."""
+        if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
     def poll(self) -> list[Entry] | Delta | Signal | None:

@@ -17,7 +17,8 @@ from gateway.model.errors import Code, Refusal
 from gateway.model.redaction import Redactor, trusted
 from gateway.model.text import clean_text, escaped_bytes
 from gateway.observe.log import get_logger
-from gateway.services.feeds import Feeds, Reader, Signal
+from gateway.services.feeds import Feeds, Reader
+from gateway.services.pushes import Signal
 from gateway.services.succession import Agent, Succession
 
 log = get_logger("sessions")

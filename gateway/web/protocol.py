@@ -40,8 +40,17 @@ _logger: Final = logging.getLogger("uvicorn.error.http")
 _logger.setLevel(logging.ERROR)
 
 
+def chunk(body: bytes) -> bytes:
+    """A piece of an answer without a length, as it stands on the wire (RFC 9112, 7.1). An empty one would end it."""
+    return b"%x\r\n%b\r\n" % (len(body), body)
+
+
 class HttpProtocol(HttpToolsProtocol):
-    """``scope["extensions"]["toolrelay.abort"]()`` ends the connection at once, whatever waits in its buffers."""
+    """``scope["extensions"]["toolrelay.abort"]()`` ends the connection at once, whatever waits in its buffers.
+
+    ``…["toolrelay.send_now"](chunks)`` writes whole chunks (``chunk``) of an answer that has begun, without waiting;
+    false, and nothing is written, where ``send`` would wait.
+    """
 
     _in_head = True
     _steps = 0  # heads that were whole, and pieces of bodies
@@ -82,6 +91,15 @@ class HttpProtocol(HttpToolsProtocol):
     def _too_slow(self) -> None:
         self.transport.abort()
 
+    def _send_now(self, chunks: bytes) -> bool:
+        cycle = self.cycle
+        if cycle.disconnected or cycle.response_complete or self.flow.write_paused:
+            return False
+        if not (cycle.response_started and cycle.chunked_encoding):  # another request's, which waits behind ours
+            return False
+        self.transport.write(chunks)
+        return True
+
     # --- what comes
 
     def data_received(self, data: bytes) -> None:
@@ -117,7 +135,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Adds the extension to the request's scope; the head has its time from here."""
         super().on_message_begin()
-        extensions: dict[str, Any] = {"toolrelay.abort": self.transport.abort}
+        extensions: dict[str, Any] = {"toolrelay.abort": self.transport.abort, "toolrelay.send_now": self._send_now}
         self.scope["extensions"] = extensions  # pyright: ignore[reportGeneralTypeIssues]
         self._await(HEAD_S)
 

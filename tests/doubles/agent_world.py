@@ -23,8 +23,9 @@ from gateway.config.settings import Agent, Limits, Redis, Server, Settings
 from gateway.model.errors import Refusal
 from gateway.model.redaction import Redactor
 from gateway.model.registration import ToolSpec
-from gateway.services.feeds import Delta, Reader
+from gateway.services.feeds import Reader
 from gateway.services.offers import Offer
+from gateway.services.pushes import Delta
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo_agent"
 WAIT_S = 60.0

@@ -12,7 +12,8 @@ from adapters.websocket import protocol
 from adapters.websocket.outbound import Attachment, Outbound
 from gateway.auth.principals import ApiKeyHolder
 from gateway.observe.tasks import Tasks
-from gateway.services.feeds import Feed, Reader, Signal
+from gateway.services.feeds import Feed, Reader
+from gateway.services.pushes import Signal
 
 PATIENCE_S = 20.0
 
