@@ -250,11 +250,12 @@ GENERAL = (
     Rule(
         "netrc",
         "passwords of netrc files",
-        r"\S{1}",
+        r"\S{1,10}",
         Tail.HEADER,
         "machine example.org login me password <alnum:14>",
         "machine example.org login me",
         lead=r"machine\s{1,3}\S{1,100}\s{1,5}login\s{1,3}\S{1,100}\s{1,5}password\s{1,3}",
+        unless=r"\[redacted:",
     ),
     Rule(
         "docker-auth",
