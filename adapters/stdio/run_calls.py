@@ -108,9 +108,19 @@ class RunCalls:
         self._open[call.call_id] = opened
         metrics.CALLS_OPEN.inc()
         if call.name in RESERVED and call.name != USE:
-            self._own_tool(opened, _decode(arguments))
+            if (given := self._arguments(opened)) is not None:
+                self._own_tool(opened, given)
         else:
             self._client_tool(opened)
+
+    def _arguments(self, opened: _Open) -> dict[str, Any] | None:
+        """The call's arguments; None where they hold a number that no double is (1e400), which is answered."""
+        try:
+            return _decode(opened.arguments)
+        except msgspec.MsgspecError:
+            text = error_text(CallError.INVALID_ARGUMENTS, "a number in the arguments is out of range")
+            self._answer_here(opened, text, is_error=True)
+            return None
 
     def _own_tool(self, opened: _Open, arguments: dict[str, Any]) -> None:
         call_id = opened.call.call_id
@@ -128,7 +138,9 @@ class RunCalls:
 
     def _client_tool(self, opened: _Open) -> None:
         call, encoded = opened.call, opened.arguments
-        arguments = _decode(encoded)
+        arguments = self._arguments(opened)
+        if arguments is None:
+            return
         name = call.name
         if name == USE:
             name, inner, problem = self._own.use(arguments, delegated=call.task_id is not None)

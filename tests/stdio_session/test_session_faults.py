@@ -6,10 +6,15 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from adapters.stdio.frames import ToolCall
+from adapters.stdio.run_calls import RunCalls
+from gateway.model.events import EventPayload
 from tests.doubles.agent_world import (
     SAY,
     World,
@@ -247,3 +252,21 @@ async def test_two_hundred_sessions_leave_no_process_descriptor_or_memory(redis_
 
 def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("name", ["client__web__x", "client__use", "client__tools"])
+async def test_a_number_that_no_double_is_fails_its_call_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    whole = RunCalls.call
+
+    def with_number(self: RunCalls, asked: ToolCall, closed: Sequence[EventPayload]) -> None:
+        arguments = msgspec.Raw(b'{"n":1e400}')  # Python's own JSON, the demo agent's, cannot write it
+        whole(self, msgspec.structs.replace(asked, arguments=arguments), closed)
+
+    monkeypatch.setattr(RunCalls, "call", with_number)
+    talk = await world.talk()
+    await talk.register()
+    said = await talk.run(call(name, {"n": 1}), SAY)
+    assert "Error invalid_arguments: a number in the arguments is out of range." in said
+    assert not talk.of("client_tool_dispatched")
