@@ -72,23 +72,21 @@ PASSED_OVER: Final = _words(
 """Last words that only qualify what stands before them."""
 
 
-def _stem(between: str) -> str:
+def _stem(between: str, short: str) -> str:
     one_word = (
         "passw|passphrase|passcode|pwd|pswd|secret|token|credential|creds|cookie|authorization|cvv|cvc|mnemonic|bearer"
     )
     sessions = rf"(?:j|php|asp)sess(?:ion)?id|connect{between}sid|masterauth"
     keys, passes = "|".join(sorted(BEFORE_KEY)), "|".join(sorted(BEFORE_PASS | {"require"}))
-    return (
-        rf"(?:(?i:{one_word}|{sessions}|(?:{keys}){between}key|(?:{passes}){between}pass)"
-        r"|(?i:otp|auth)(?:\b|[_0-9A-Z])|(?:[0-9_]|\b)pw|P[wW])"
-    )
+    return rf"(?:(?i:{one_word}|{sessions}|(?:{keys}){between}key|(?:{passes}){between}pass)|{short})"
 
 
-NAMED: Final = _stem(r"[_\-.]?")
-"""The pattern that every credential-like name in a text contains: a first look, before ``strength`` decides."""
+NAMED: Final = _stem(r"[_\-.]?", r"(?i:otp\b|auth\b|(?:\b|_)pw(?:\b|_))|Pw")
+"""The pattern that credential-like names in a text contain: a first look, before ``strength`` decides. It is a part of
+many rules, so it is one that makes few states."""
 
-NAMED_KEY: Final = _stem(r"[^A-Za-z0-9\x80-\xf4\"]*")
-"""The same for a key of JSON, which may be of several words."""
+NAMED_KEY: Final = _stem(r"[^A-Za-z0-9\x80-\xf4\"]*", r"(?i:otp|auth)(?:\b|[_0-9A-Z])|(?:[0-9_]|\b)pw|P[wW]")
+"""The pattern that every credential-like key of JSON contains, which may be of several words."""
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\x00-\x7f]+")
 _NAME_CHARS: Final = 128
