@@ -43,7 +43,7 @@ class Bare:
 
     def __init__(self, source: Iterator[bytes]) -> None:
         self.source = source
-        self.number = 0
+        self.number = os.getpid() * 1_000_000  # a session's calls have ids of their own, also over several children
 
     def serve(self) -> None:
         for line in self.source:
