@@ -192,10 +192,11 @@ async def _last_words(services: StdioServices, child: Child) -> DiagnosticText:
     return child.stderr_tail(services.redactor.diagnostic)
 
 
-async def attach(generation: Generation, durable_session: str | None) -> Generation:
+async def attach(generation: Generation, durable_session: str | None, *, session_id: str) -> Generation:
     """The generation with its session: the durable one opened, or a new one where nothing was persisted.
 
-    Raises RunFailure, LostSession. The child stays as it is.
+    ``session_id`` is ours, for the log; ``durable_session`` is the child's. Raises RunFailure, LostSession. The child
+    stays as it is.
     """
     child = generation.child
     deadline = asyncio.get_running_loop().time() + _BUSY_S
@@ -216,7 +217,7 @@ async def attach(generation: Generation, durable_session: str | None) -> Generat
                 raise LostSession(_EXPLAINED[refusal.code]) from None
             raise RunFailure.of_child(refusal.code, "the agent could not attach its session") from None
         except ChildGoneError:
-            raise _gone(child, durable_session or "", "while it attached its session") from None
+            raise _gone(child, session_id, "while it attached its session") from None
         except (ChildError, RequestError):
             raise RunFailure.of("attach_failed", "the agent could not attach its session") from None
         assert isinstance(attached, Attached)

@@ -108,14 +108,14 @@ class Lineage:
 
     async def _attach(self, generation: Generation) -> Generation:
         try:
-            return await attach(generation, self._durable)
+            return await attach(generation, self._durable, session_id=self._session_id)
         except LostSession as lost:
             if self._agent.on_lost_session == "error":
                 raise lost.failure from None
             log.warning("a child's session is lost; it starts anew", session_id=self._session_id)
             self._durable = None
             self._on_restart()
-            return await attach(generation, None)
+            return await attach(generation, None, session_id=self._session_id)
 
     def _heard(self, source: list[Child], event: ChildEvent) -> None:
         if not source or self.current is None or self.current.child is not source[0]:

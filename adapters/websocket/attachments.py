@@ -61,7 +61,7 @@ class Attachments:
         self._holder = self._next_holder()
         self._places: dict[str, int] = {}  # of attachments that lost their token
         self._lost: dict[str, list[Held]] = {}  # what those held
-        self._looking: dict[Attachment, None] = {}
+        self._looking: dict[Attachment, None] = {}  # an empty set takes three times what an empty dict does
 
     def _next_holder(self) -> str:
         # A new name each time that something is given up: a release that comes late must not undo what came after it.

@@ -19,6 +19,7 @@ from gateway.model.references import References
 from gateway.model.schema_cost import Depths, cheap_depths, unfolds
 from gateway.model.schema_words import (
     REFERENCES,
+    UNEVALUATED,
     Dialect,
     Schema,
     Steps,
@@ -41,8 +42,7 @@ _VALIDATORS: Final = {
 }
 _MASK: Final = "the value"
 _REASON_CHARS: Final = 300
-_UNEVALUATED: Final = ("unevaluatedItems", "unevaluatedProperties")
-_NAMES_VALUES: Final = ("additionalProperties", "propertyNames", *_UNEVALUATED)
+_NAMES_VALUES: Final = ("additionalProperties", "propertyNames", *UNEVALUATED)
 EXPRESSIONS: Final = 256
 """Regular expressions in one registration: each may cost 3 ms to compile, however small it is."""
 _INTENT: Final = "intent"
@@ -207,9 +207,7 @@ def _without(value: Any, refused: set[str], *, unevaluated: bool) -> Any:
         return value
     kept: dict[str, Any] = {}
     for word, inner in cast(dict[str, Any], value).items():
-        if (word == "pattern" and isinstance(inner, str) and inner in refused) or (
-            unevaluated and word in _UNEVALUATED
-        ):
+        if (word == "pattern" and isinstance(inner, str) and inner in refused) or (unevaluated and word in UNEVALUATED):
             continue
         if word == "patternProperties" and isinstance(inner, dict):
             inner = {name: below for name, below in cast(dict[str, Any], inner).items() if name not in refused}  # noqa: PLW2901

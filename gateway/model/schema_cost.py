@@ -9,7 +9,7 @@ to lead where the library takes it may lead anywhere, so it counts as more than 
 from typing import Any, Final, NamedTuple, cast
 
 from gateway.model.references import References
-from gateway.model.schema_words import NAMED, REFERENCES, Schema, walk
+from gateway.model.schema_words import NAMED, REFERENCES, UNEVALUATED, Schema, walk
 
 VERDICT_VISITS: Final = 1_000_000
 """Visits along one path of a value for which a yes or no still takes some 50 ms."""
@@ -17,7 +17,6 @@ NAMING_VISITS: Final = 1_000
 """The same where the error is to be named: the library then keeps what each alternative says (45 us a visit)."""
 EXPANDED: Final = 2_000
 """Subschemas that the library compiles for an ``unevaluated…`` keyword: for each way down through references anew."""
-_EXPANDING: Final = ("unevaluatedItems", "unevaluatedProperties")
 _SAME_PLACE: Final = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"}
 )
@@ -90,7 +89,7 @@ def unfolds(root: Any, references: References) -> bool:
             schema = cast(dict[str, Any], place)
             if references.opens_scope(schema):
                 base = schema
-            if any(word in schema for word in _EXPANDING):
+            if any(word in schema for word in UNEVALUATED):
                 left = _unfold(schema, base, references, left)
                 if left < 0:
                     return True

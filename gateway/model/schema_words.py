@@ -36,6 +36,8 @@ NAMED: Final = frozenset(
 )
 """Keywords that hold schemas under names (``dependencies`` may hold lists of names beside them)."""
 REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+UNEVALUATED: Final = ("unevaluatedItems", "unevaluatedProperties")
+"""Keywords for what no other one at their place has looked at, through references too."""
 ANNOTATIONS: Final = frozenset({"default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"})
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")

@@ -51,8 +51,10 @@ class _Peer:
         self.frames: list[Any] = []
         self.open = asyncio.Event()
         self.open.set()
+        self.asked = 0
 
     async def take(self, frame: bytes) -> None:
+        self.asked += 1
         await self.open.wait()
         self.frames.append(json.loads(frame))
 
@@ -97,6 +99,18 @@ async def test_deltas_go_first_then_the_reader_is_moved_on() -> None:
     await tasks.aclose()
 
 
+async def _behind(tasks: Tasks, peer: _Peer, log: _Log, outbound: Outbound, events: int) -> asyncio.Task[None]:
+    """A reader that is so many events behind, and the writer, which waits with the first for its peer."""
+    for _ in range(events):
+        log.add()
+    attachment = _attach(log, outbound, 0, [])
+    peer.open.clear()
+    writer = tasks.spawn("websocket.writer", outbound.run())
+    outbound.start(attachment)
+    await until(lambda: peer.asked)
+    return writer
+
+
 async def test_a_right_that_ended_stops_events_under_way() -> None:
     tasks, peer, log = Tasks(), _Peer(), _Log()
     ended: list[str] = []
@@ -106,13 +120,7 @@ async def test_a_right_that_ended_stops_events_under_way() -> None:
         outbound.forget(attachment)
 
     outbound = Outbound(peer.take, on_signal, tasks)
-    for _ in range(10):
-        log.add()
-    attachment = _attach(log, outbound, 0, [])
-    peer.open.clear()
-    writer = tasks.spawn("websocket.writer", outbound.run())
-    outbound.start(attachment)
-    await asyncio.sleep(0.01)
+    writer = await _behind(tasks, peer, log, outbound, 10)
     log.feed.receive(b"Xtoken abc")
     assert ended == ["token"], "at once, though the writer waits for its peer"
     outbound.answer(protocol.closed("s" * 36, "token_revoked"))
@@ -127,13 +135,7 @@ async def test_a_right_that_ended_stops_events_under_way() -> None:
 async def test_answers_go_before_events() -> None:
     tasks, peer, log = Tasks(), _Peer(), _Log()
     outbound = Outbound(peer.take, lambda _a, _s: None, tasks)
-    for _ in range(50):
-        log.add()
-    attachment = _attach(log, outbound, 0, [])
-    peer.open.clear()
-    writer = tasks.spawn("websocket.writer", outbound.run())
-    outbound.start(attachment)
-    await asyncio.sleep(0.01)
+    writer = await _behind(tasks, peer, log, outbound, 50)
     outbound.answer(protocol.ok(1, b"{}"))
     peer.open.set()
     await until(lambda: len(peer.frames) == 51)
